@@ -1,0 +1,444 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"zombiezen.com/go/sqlite"
+
+	"celld/store/tenant"
+)
+
+// Control is a file's control row. Of a group's own file only the cell key and
+// the counters are used.
+type Control struct {
+	UID      tenant.UID
+	Tenant   tenant.ID
+	CellKey  tenant.CellKey
+	Epoch    tenant.Epoch
+	State    tenant.State
+	Move     string // the move that froze or imports it; "" for none
+	Applied  uint64 // the last log entry with an effect here, under CellKey
+	Sequence uint64 // commands with an effect here, in any cell
+	LastTime int64  // unix microseconds; never goes back
+}
+
+// Schema is the layout of one kind of file.
+type Schema struct {
+	Kind       string   // "tenant", or the kind of group whose own file it is
+	Migrations []string // SQL scripts; the n-th leads to version n+1
+}
+
+// Version is the schema version that the program writes.
+func (s *Schema) Version() int { return len(s.Migrations) }
+
+const controlTables = `
+CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT;
+CREATE TABLE %s (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  uid TEXT NOT NULL, tenant_id TEXT NOT NULL, cell_key TEXT NOT NULL,
+  epoch INTEGER NOT NULL, state TEXT NOT NULL, move_id TEXT NOT NULL,
+  applied_index INTEGER NOT NULL, sequence INTEGER NOT NULL, last_time INTEGER NOT NULL
+) STRICT;`
+
+func (s *Schema) controlTable() string {
+	if s.Kind == "tenant" {
+		return "tenant_control"
+	}
+	return "group_control"
+}
+
+// ErrNotEmpty says that there is a finished file with another control row where
+// one should be created.
+var ErrNotEmpty = errors.New("a file with another identity is already there")
+
+// Create writes a new file at path with the control row init, durable with its
+// parent folders when it returns. A half-written file of an earlier crash is
+// replaced; a finished one with the same identity is left as it is.
+func Create(path string, schema *Schema, init Control, at int64) error {
+	if _, err := os.Stat(path); err == nil {
+		f, err := Open(path, schema)
+		if err == nil {
+			have := f.Control()
+			if err := f.Close(); err != nil {
+				return err
+			}
+			if have.UID != init.UID || have.Tenant != init.Tenant || have.Epoch != init.Epoch {
+				return fmt.Errorf("%s: %w", path, ErrNotEmpty)
+			}
+			return nil
+		}
+		if !errors.Is(err, errUnfinished) && !IsCorrupt(err) {
+			return err
+		}
+		if err := Remove(path); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	c, err := openConn(path, writerPragmas, sqlite.OpenReadWrite|sqlite.OpenCreate|sqlite.OpenWAL)
+	if err != nil {
+		return err
+	}
+	err = c.script("BEGIN IMMEDIATE;" + fmt.Sprintf(controlTables, schema.controlTable()))
+	for i, m := range schema.Migrations {
+		if err == nil {
+			err = c.script(m)
+		}
+		if err == nil {
+			err = c.Query("INSERT INTO schema_version (version, applied_at) VALUES (?, ?)", nil, i+1, at)
+		}
+	}
+	if err == nil {
+		err = c.Query("INSERT INTO "+schema.controlTable()+` (one, uid, tenant_id, cell_key, epoch, state, move_id, applied_index, sequence, last_time)
+			VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, nil, init.values()...)
+	}
+	if err == nil {
+		err = c.script("COMMIT; PRAGMA wal_checkpoint(TRUNCATE);")
+	}
+	if closing := c.c.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	return syncPath(path)
+}
+
+func (c Control) values() []any {
+	return []any{string(c.UID), string(c.Tenant), string(c.CellKey), uint64(c.Epoch), c.State.String(), c.Move, c.Applied, c.Sequence, c.LastTime}
+}
+
+// syncPath makes a closed file and the three folders above it durable.
+func syncPath(path string) error {
+	for i := 0; i < 4; i++ {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = f.Sync()
+		if closing := f.Close(); err == nil {
+			err = closing
+		}
+		if err != nil {
+			return err
+		}
+		path = filepath.Dir(path)
+	}
+	return nil
+}
+
+// Remove deletes a closed file with everything that SQLite keeps beside it.
+func Remove(path string) error {
+	for _, suffix := range []string{"-wal", "-shm", "-journal", ""} {
+		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// File is an open file. Its methods may be called from any goroutine.
+type File struct {
+	path   string
+	schema *Schema
+	slots  chan struct{} // shared by all files of a process; nil for no bound
+
+	mu      sync.Mutex // the writer
+	w       *Conn
+	control atomic.Pointer[Control] // as last committed
+	commits atomic.Int64            // since the last checkpoint
+
+	rmu    sync.Mutex
+	free   []*Conn
+	closed bool
+}
+
+// keepReaders is how many idle reader connections a file keeps.
+const keepReaders = 2
+
+var errUnfinished = errors.New("the file was never finished")
+
+// Open opens a file that Create made. It refuses a schema newer than the
+// program's.
+func Open(path string, schema *Schema) (*File, error) {
+	w, err := openConn(path, writerPragmas, sqlite.OpenReadWrite|sqlite.OpenWAL)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{path: path, schema: schema, w: w}
+	control, err := f.readControl(w)
+	if err == nil {
+		var version int
+		_, err = w.One("SELECT max(version) FROM schema_version", func(r *Row) error { version = r.ColumnInt(0); return nil })
+		if err == nil && version > schema.Version() {
+			err = fmt.Errorf("schema version %d is newer than this program's %d; run the newer program", version, schema.Version())
+		}
+	}
+	if err != nil {
+		w.c.Close()
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	f.control.Store(&control)
+	return f, nil
+}
+
+func (f *File) readControl(c *Conn) (Control, error) {
+	var ctl Control
+	tables := 0
+	if _, err := c.One("SELECT count(*) FROM sqlite_schema WHERE name = ?", func(r *Row) error { tables = r.ColumnInt(0); return nil }, f.schema.controlTable()); err != nil {
+		return ctl, err
+	}
+	if tables == 0 {
+		return ctl, errUnfinished
+	}
+	found, err := c.One("SELECT uid, tenant_id, cell_key, epoch, state, move_id, applied_index, sequence, last_time FROM "+f.schema.controlTable(), func(r *Row) error {
+		ctl = Control{
+			UID: tenant.UID(r.ColumnText(0)), Tenant: tenant.ID(r.ColumnText(1)), CellKey: tenant.CellKey(r.ColumnText(2)),
+			Epoch: tenant.Epoch(r.ColumnInt64(3)), Move: r.ColumnText(5),
+			Applied: uint64(r.ColumnInt64(6)), Sequence: uint64(r.ColumnInt64(7)), LastTime: r.ColumnInt64(8),
+		}
+		if name := r.ColumnText(4); name != "" {
+			state, ok := tenant.ParseState(name)
+			if !ok {
+				return fmt.Errorf("control row has the unknown state %q", name)
+			}
+			ctl.State = state
+		}
+		return nil
+	})
+	if err == nil && !found {
+		err = errUnfinished
+	}
+	return ctl, err
+}
+
+// Control is the control row as last committed.
+func (f *File) Control() Control { return *f.control.Load() }
+
+// Path is where the file lies.
+func (f *File) Path() string { return f.path }
+
+func (f *File) enter() {
+	if f.slots != nil {
+		f.slots <- struct{}{}
+	}
+}
+
+func (f *File) leave() {
+	if f.slots != nil {
+		<-f.slots
+	}
+}
+
+// Tx is an open write transaction.
+type Tx struct {
+	*Conn
+	Now     int64 // unix microseconds: the command's time, never before an earlier command's
+	control Control
+	changed bool
+}
+
+// Control is the control row as this transaction will write it.
+func (tx *Tx) Control() *Control { return &tx.control }
+
+// Exec runs one statement that answers no rows and returns the number of rows
+// that it changed.
+func (tx *Tx) Exec(sql string, args ...any) (int, error) {
+	if err := tx.Query(sql, nil, args...); err != nil {
+		return 0, err
+	}
+	return tx.c.Changes(), nil
+}
+
+// Savepoint runs fn and keeps what it did, control row included, only if it
+// returns nil.
+func (tx *Tx) Savepoint(fn func() error) error {
+	if err := tx.Query("SAVEPOINT command", nil); err != nil {
+		return err
+	}
+	before := tx.control
+	err := fn()
+	if err != nil {
+		tx.control = before
+		if undo := tx.Query("ROLLBACK TO command", nil); undo != nil {
+			return fmt.Errorf("undo a refused command: %w (it said: %w)", undo, err)
+		}
+	} else {
+		tx.changed = true
+	}
+	if release := tx.Query("RELEASE command", nil); release != nil {
+		return release
+	}
+	return err
+}
+
+// Update runs fn in the file's write transaction and commits if any savepoint
+// in it succeeded and fn returns nil; otherwise nothing remains. An error means
+// that nothing was committed, unless it came from the commit itself: then the
+// file must be closed and opened again.
+func (f *File) Update(fn func(*Tx) error) error {
+	f.enter()
+	defer f.leave()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.w == nil {
+		return os.ErrClosed
+	}
+	if err := f.w.Query("BEGIN IMMEDIATE", nil); err != nil {
+		return err
+	}
+	tx := &Tx{Conn: f.w, control: *f.control.Load()}
+	err := fn(tx)
+	if err == nil && tx.changed {
+		err = f.w.Query("UPDATE "+f.schema.controlTable()+` SET uid = ?, tenant_id = ?, cell_key = ?, epoch = ?, state = ?,
+			move_id = ?, applied_index = ?, sequence = ?, last_time = ?`, nil, tx.control.values()...)
+		if err == nil {
+			err = f.w.Query("COMMIT", nil)
+		}
+		if err == nil {
+			committed := tx.control
+			f.control.Store(&committed)
+			f.commits.Add(1)
+			return nil
+		}
+	}
+	if !f.w.c.AutocommitEnabled() {
+		if undo := f.w.Query("ROLLBACK", nil); undo != nil && err == nil {
+			err = undo
+		}
+	}
+	return err
+}
+
+// View runs fn on a reader connection. It is for a short read that needs one
+// statement; it is not interrupted.
+func (f *File) View(fn func(*Conn) error) error { return f.read(nil, fn) }
+
+// Scan runs fn on a reader connection in one read transaction, interrupted when
+// ctx ends. The connection is as good as new for its next user.
+func (f *File) Scan(ctx context.Context, fn func(*Conn) error) error {
+	return f.read(ctx.Done(), func(c *Conn) error {
+		if err := c.Query("BEGIN", nil); err != nil {
+			return err
+		}
+		err := fn(c)
+		c.c.SetInterrupt(nil)
+		if end := c.Query("ROLLBACK", nil); err == nil {
+			err = end
+		}
+		if ctx.Err() != nil && err != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	})
+}
+
+func (f *File) read(done <-chan struct{}, fn func(*Conn) error) error {
+	f.enter()
+	defer f.leave()
+	c, err := f.takeReader()
+	if err != nil {
+		return err
+	}
+	if done != nil {
+		c.c.SetInterrupt(done)
+	}
+	err = fn(c)
+	if done != nil {
+		c.c.SetInterrupt(nil)
+	}
+	return errors.Join(err, f.giveReader(c))
+}
+
+func (f *File) takeReader() (*Conn, error) {
+	f.rmu.Lock()
+	if f.closed {
+		f.rmu.Unlock()
+		return nil, os.ErrClosed
+	}
+	if n := len(f.free); n > 0 {
+		c := f.free[n-1]
+		f.free = f.free[:n-1]
+		f.rmu.Unlock()
+		return c, nil
+	}
+	f.rmu.Unlock()
+	return openConn(f.path, readerPragmas+"PRAGMA query_only = ON;", sqlite.OpenReadWrite)
+}
+
+func (f *File) giveReader(c *Conn) error {
+	f.rmu.Lock()
+	if !f.closed && len(f.free) < keepReaders {
+		f.free = append(f.free, c)
+		f.rmu.Unlock()
+		return nil
+	}
+	f.rmu.Unlock()
+	return c.c.Close()
+}
+
+// Checkpoint moves what readers no longer need from the WAL into the file. It
+// takes no lock of the writer's and is durable when it returns.
+func (f *File) Checkpoint() error {
+	f.commits.Store(0)
+	return f.read(nil, func(c *Conn) error {
+		// query_only forbids it on a reader until it is switched off.
+		return c.script("PRAGMA query_only = OFF; PRAGMA wal_checkpoint(PASSIVE); PRAGMA query_only = ON;")
+	})
+}
+
+// Sync makes everything committed so far durable.
+func (f *File) Sync() error {
+	wal, err := os.Open(f.path + "-wal") // no lock of SQLite's lives on this file
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = wal.Sync()
+	return errors.Join(err, wal.Close())
+}
+
+// CopyTo writes a consistent copy of the file to path, which must not exist,
+// and makes it durable.
+func (f *File) CopyTo(path string) error {
+	err := f.read(nil, func(c *Conn) error {
+		return c.Query("VACUUM INTO ?", nil, path)
+	})
+	if err != nil {
+		return err
+	}
+	return syncPath(path)
+}
+
+// Close closes all connections; the last of them checkpoints. The caller makes
+// sure that nothing uses the file any more.
+func (f *File) Close() error {
+	f.rmu.Lock()
+	f.closed = true
+	free := f.free
+	f.free = nil
+	f.rmu.Unlock()
+	var err error
+	for _, c := range free {
+		err = errors.Join(err, c.c.Close())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.w != nil {
+		err = errors.Join(err, f.w.c.Close())
+		f.w = nil
+	}
+	return err
+}
