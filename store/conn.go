@@ -76,7 +76,7 @@ func (c *Conn) script(sql string) error {
 
 // Query calls row for each row of the answer; row's error ends the query and is
 // returned. Arguments are string, []byte, int, int64, uint64 (as its 64 bits),
-// bool and nil.
+// bool and nil. row must not run the same statement again.
 func (c *Conn) Query(sql string, row func(*Row) error, args ...any) error {
 	stmt, err := c.c.Prepare(sql)
 	if err != nil {

@@ -378,7 +378,7 @@ func (f *File) takeReader() (*Conn, error) {
 
 func (f *File) giveReader(c *Conn) error {
 	f.rmu.Lock()
-	if !f.closed && len(f.free) < keepReaders {
+	if !f.closed && len(f.free) < keepReaders && c.c.AutocommitEnabled() {
 		f.free = append(f.free, c)
 		f.rmu.Unlock()
 		return nil
@@ -391,9 +391,17 @@ func (f *File) giveReader(c *Conn) error {
 // takes no lock of the writer's and is durable when it returns.
 func (f *File) Checkpoint() error {
 	f.commits.Store(0)
+	return f.maintain("PRAGMA wal_checkpoint(PASSIVE)")
+}
+
+// maintain runs a statement that query_only would forbid on a reader.
+func (f *File) maintain(sql string, args ...any) error {
 	return f.read(nil, func(c *Conn) error {
-		// query_only forbids it on a reader until it is switched off.
-		return c.script("PRAGMA query_only = OFF; PRAGMA wal_checkpoint(PASSIVE); PRAGMA query_only = ON;")
+		if err := c.Query("PRAGMA query_only = OFF", nil); err != nil {
+			return err
+		}
+		err := c.Query(sql, nil, args...)
+		return errors.Join(err, c.Query("PRAGMA query_only = ON", nil))
 	})
 }
 
@@ -413,10 +421,7 @@ func (f *File) Sync() error {
 // CopyTo writes a consistent copy of the file to path, which must not exist,
 // and makes it durable.
 func (f *File) CopyTo(path string) error {
-	err := f.read(nil, func(c *Conn) error {
-		return c.Query("VACUUM INTO ?", nil, path)
-	})
-	if err != nil {
+	if err := f.maintain("VACUUM INTO ?", path); err != nil {
 		return err
 	}
 	return syncPath(path)

@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"math"
+	"strings"
+
+	"zombiezen.com/go/sqlite"
+)
+
+// Digest is the hash of a file's whole content at one moment, with the control
+// row of that moment: every table in order of name, its rows in order of primary
+// key. Two files with equal digests hold equal rows. The applied index is left
+// out, because it counts in one cell's log; so are tables named local_*, which
+// hold what differs between replicas by design.
+func (f *File) Digest(ctx context.Context) (sum [sha256.Size]byte, at Control, err error) {
+	h := sha256.New()
+	err = f.Scan(ctx, func(c *Conn) error {
+		if at, err = f.readControl(c); err != nil {
+			return err
+		}
+		var tables []string
+		err := c.Query(`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'
+			AND name NOT LIKE 'local\_%' ESCAPE '\' ORDER BY name`, func(r *Row) error {
+			tables = append(tables, r.ColumnText(0))
+			return nil
+		})
+		for _, table := range tables {
+			if err == nil {
+				err = digestTable(c, h, table)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return sum, at, fmt.Errorf("digest of %s: %w", f.path, err)
+	}
+	return [sha256.Size]byte(h.Sum(nil)), at, nil
+}
+
+func digestTable(c *Conn, h hash.Hash, table string) error {
+	var columns, key []string
+	err := c.Query("SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", func(r *Row) error {
+		if r.ColumnText(0) != "applied_index" {
+			columns = append(columns, quote(r.ColumnText(0)))
+		}
+		return nil
+	}, table)
+	if err == nil {
+		err = c.Query("SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk", func(r *Row) error {
+			key = append(key, quote(r.ColumnText(0)))
+			return nil
+		}, table)
+	}
+	if err != nil {
+		return err
+	}
+	if len(key) == 0 {
+		return fmt.Errorf("table %s has no primary key to order it by", table)
+	}
+	fmt.Fprintf(h, "table %d:%s %d columns\n", len(table), table, len(columns))
+	var n [9]byte
+	put := func(tag byte, v uint64) {
+		n[0] = tag
+		binary.BigEndian.PutUint64(n[1:], v)
+		h.Write(n[:])
+	}
+	return c.Query("SELECT "+strings.Join(columns, ", ")+" FROM "+quote(table)+" ORDER BY "+strings.Join(key, ", "), func(r *Row) error {
+		for i := range columns {
+			switch r.ColumnType(i) {
+			case sqlite.TypeNull:
+				put('n', 0)
+			case sqlite.TypeInteger:
+				put('i', uint64(r.ColumnInt64(i)))
+			case sqlite.TypeFloat:
+				put('f', math.Float64bits(r.ColumnFloat(i)))
+			case sqlite.TypeText:
+				put('t', uint64(r.ColumnLen(i)))
+				h.Write([]byte(r.ColumnText(i)))
+			case sqlite.TypeBlob:
+				b := Bytes(r, i)
+				put('b', uint64(len(b)))
+				h.Write(b)
+			}
+		}
+		return nil
+	})
+}
+
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

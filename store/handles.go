@@ -1,0 +1,259 @@
+package store
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+)
+
+// NewSlots makes the semaphore around calls into SQLite that all files of a
+// process share: each running call holds a thread, and a thousand of them at
+// once would only contend.
+func NewSlots() chan struct{} { return make(chan struct{}, 8*runtime.GOMAXPROCS(0)) }
+
+// checkpointEvery is how many commits a file takes before its WAL is moved into
+// the file.
+const checkpointEvery = 256
+
+// Handles keeps the files of many tenants open, the most recently used of them:
+// a file in use is never closed, and beyond max the idle ones go, oldest first.
+type Handles struct {
+	schema *Schema
+	max    int
+	slots  chan struct{}
+	log    *slog.Logger
+
+	mu     sync.Mutex
+	byKey  map[string]*handle
+	idle   *list.List // of *handle, least recently used first
+	closed bool
+
+	full chan *handle // files whose WAL wants moving
+	done chan struct{}
+}
+
+type handle struct {
+	key, path string
+	ready     chan struct{} // closed when file or err is set
+	file      *File
+	err       error
+	users     int
+	idleAt    *list.Element // its place in idle when users == 0
+	forgotten bool          // out of byKey; closes with its last user
+	queued    bool          // in the checkpoint queue
+	gone      chan struct{} // closed when the file is closed
+}
+
+// NewHandles keeps at most max files open, unless more are in use at once. slots
+// may be nil.
+func NewHandles(schema *Schema, max int, slots chan struct{}, log *slog.Logger) *Handles {
+	h := &Handles{
+		schema: schema, max: max, slots: slots, log: log,
+		byKey: make(map[string]*handle), idle: list.New(),
+		full: make(chan *handle, 64), done: make(chan struct{}),
+	}
+	go h.checkpoints()
+	return h
+}
+
+// Acquire returns the open file of key, opening path if it is not. The file
+// stays open until release is called, once.
+func (h *Handles) Acquire(key, path string) (f *File, release func(), err error) {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil, nil, os.ErrClosed
+	}
+	e := h.byKey[key]
+	if e != nil && e.path != path {
+		h.mu.Unlock()
+		return nil, nil, fmt.Errorf("file %s is open at %s, asked for at %s", key, e.path, path)
+	}
+	if e == nil {
+		e = &handle{key: key, path: path, ready: make(chan struct{}), gone: make(chan struct{}), users: 1}
+		h.byKey[key] = e
+		evicted := h.evict()
+		h.mu.Unlock()
+		h.close(evicted)
+		e.file, e.err = Open(path, h.schema)
+		if e.err == nil {
+			e.file.slots = h.slots
+		}
+		close(e.ready)
+	} else {
+		e.users++
+		if e.idleAt != nil {
+			h.idle.Remove(e.idleAt)
+			e.idleAt = nil
+		}
+		h.mu.Unlock()
+		<-e.ready
+	}
+	if e.err != nil {
+		err := e.err
+		h.release(e)
+		return nil, nil, err
+	}
+	return e.file, sync.OnceFunc(func() { h.release(e) }), nil
+}
+
+// evict takes idle files over the bound out of the table. The caller holds mu
+// and closes what is returned after letting go of it.
+func (h *Handles) evict() (out []*handle) {
+	for len(h.byKey) > h.max && h.idle.Len() > 0 {
+		e := h.idle.Remove(h.idle.Front()).(*handle)
+		e.idleAt = nil
+		e.forgotten = true
+		delete(h.byKey, e.key)
+		out = append(out, e)
+	}
+	return out
+}
+
+func (h *Handles) release(e *handle) {
+	h.mu.Lock()
+	e.users--
+	var gone []*handle
+	switch {
+	case e.users > 0:
+	case e.err != nil || e.forgotten:
+		if h.byKey[e.key] == e {
+			delete(h.byKey, e.key)
+		}
+		gone = []*handle{e}
+	default:
+		if !e.queued && !h.closed && e.file.commits.Load() >= checkpointEvery {
+			select {
+			case h.full <- e:
+				e.queued = true
+				e.users++ // the checkpoint goroutine's
+			default: // asked again at the next release
+			}
+		}
+		if e.users == 0 {
+			e.idleAt = h.idle.PushBack(e)
+			gone = h.evict()
+		}
+	}
+	h.mu.Unlock()
+	h.close(gone)
+}
+
+func (h *Handles) close(gone []*handle) {
+	for _, e := range gone {
+		if e.file != nil {
+			if err := e.file.Close(); err != nil {
+				h.log.Error("close tenant file", "file", e.path, "error", err)
+			}
+		}
+		close(e.gone)
+	}
+}
+
+// checkpoints moves WALs into their files, one at a time, away from the
+// goroutines that apply and answer.
+func (h *Handles) checkpoints() {
+	defer close(h.done)
+	for e := range h.full {
+		if err := e.file.Checkpoint(); err != nil {
+			h.log.Error("checkpoint", "file", e.path, "error", err)
+		}
+		h.mu.Lock()
+		e.queued = false
+		h.mu.Unlock()
+		h.release(e)
+	}
+}
+
+// Forget closes the file of key once its users are done and waits for that. The
+// next Acquire opens anew.
+func (h *Handles) Forget(key string) {
+	h.mu.Lock()
+	e := h.byKey[key]
+	if e == nil {
+		h.mu.Unlock()
+		return
+	}
+	delete(h.byKey, key)
+	e.forgotten = true
+	idle := e.idleAt != nil
+	if idle {
+		h.idle.Remove(e.idleAt)
+		e.idleAt = nil
+	}
+	h.mu.Unlock()
+	if idle {
+		h.close([]*handle{e})
+	}
+	<-e.gone
+}
+
+// Open is how many files are open now.
+func (h *Handles) Open() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.byKey)
+}
+
+// Sync makes everything committed so far durable in every open file. A closed
+// file is durable already.
+func (h *Handles) Sync() error {
+	h.mu.Lock()
+	keys := make(map[string]string, len(h.byKey))
+	for key, e := range h.byKey {
+		keys[key] = e.path
+	}
+	h.mu.Unlock()
+	for key, path := range keys {
+		f, release, err := h.Acquire(key, path)
+		if err != nil {
+			return err
+		}
+		err = f.Sync()
+		release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close waits for the users of every file and closes them all.
+func (h *Handles) Close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	close(h.full) // release sends only while not closed, under mu
+	h.mu.Unlock()
+	<-h.done
+	h.mu.Lock()
+	var wait []*handle
+	var idle []*handle
+	for key, e := range h.byKey {
+		delete(h.byKey, key)
+		e.forgotten = true
+		wait = append(wait, e)
+		if e.idleAt != nil {
+			h.idle.Remove(e.idleAt)
+			e.idleAt = nil
+			idle = append(idle, e)
+		}
+	}
+	h.mu.Unlock()
+	var err error
+	for _, e := range idle {
+		err = errors.Join(err, e.file.Close())
+		close(e.gone)
+	}
+	for _, e := range wait {
+		<-e.gone
+	}
+	return err
+}

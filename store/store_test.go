@@ -1,0 +1,354 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"celld/store/tenant"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var testSchema = &Schema{Kind: "tenant", Migrations: []string{
+	`CREATE TABLE note (id INTEGER PRIMARY KEY, body TEXT NOT NULL UNIQUE, extra BLOB) STRICT;`,
+}}
+
+var testControl = Control{UID: "aaaaaaaaaaaaaaaaaaaaaaaaaa", Tenant: "T7", CellKey: "k", Epoch: 1, State: tenant.Active}
+
+func newFile(t *testing.T) *File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tenants", "u", "1-0", "tenant.db")
+	if err := Create(path, testSchema, testControl, 1); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path, testSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func insert(f *File, index uint64, body string) error {
+	return f.Update(func(tx *Tx) error {
+		return tx.Savepoint(func() error {
+			tx.Control().Applied = index
+			tx.Control().Sequence++
+			_, err := tx.Exec("INSERT INTO note (body) VALUES (?)", body)
+			return err
+		})
+	})
+}
+
+func count(t *testing.T, f *File) (n int) {
+	t.Helper()
+	if err := f.View(func(c *Conn) error {
+		_, err := c.One("SELECT count(*) FROM note", func(r *Row) error { n = r.ColumnInt(0); return nil })
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func digest(t *testing.T, f *File) string {
+	t.Helper()
+	d, _, err := f.Digest(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", d)
+}
+
+func TestDataAndControlBecomeVisibleTogether(t *testing.T) {
+	f := newFile(t)
+	if err := insert(f, 7, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if c := f.Control(); c.Applied != 7 || c.Sequence != 1 {
+		t.Fatalf("control %+v", c)
+	}
+	again, err := Open(f.Path(), testSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := again.Control(); c != f.Control() {
+		t.Errorf("another connection reads %+v, committed was %+v", c, f.Control())
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRefusalChangesNothing(t *testing.T) {
+	f := newFile(t)
+	if err := insert(f, 7, "a"); err != nil {
+		t.Fatal(err)
+	}
+	before, control := digest(t, f), f.Control()
+	refused := errors.New("no")
+	err := f.Update(func(tx *Tx) error {
+		err := tx.Savepoint(func() error {
+			tx.Control().Applied = 8
+			if _, err := tx.Exec("INSERT INTO note (body) VALUES ('b')"); err != nil {
+				return err
+			}
+			return refused
+		})
+		if !errors.Is(err, refused) {
+			return fmt.Errorf("savepoint says %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := digest(t, f); d != before || f.Control() != control {
+		t.Errorf("a refusal left a trace: control %+v", f.Control())
+	}
+}
+
+func TestConstraintErrorIsAResult(t *testing.T) {
+	f := newFile(t)
+	if err := insert(f, 1, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := insert(f, 2, "a"); !IsUnique(err) {
+		t.Fatalf("got %v, want a unique violation", err)
+	}
+	if err := insert(f, 3, "b"); err != nil {
+		t.Fatal("the writer is not usable after a constraint error:", err)
+	}
+	if n := count(t, f); n != 2 {
+		t.Errorf("%d notes, want 2", n)
+	}
+}
+
+func TestFailedUpdateKeepsEarlierSavepointsOut(t *testing.T) {
+	f := newFile(t)
+	err := f.Update(func(tx *Tx) error {
+		if err := tx.Savepoint(func() error { _, err := tx.Exec("INSERT INTO note (body) VALUES ('a')"); return err }); err != nil {
+			return err
+		}
+		return io.ErrUnexpectedEOF
+	})
+	if !errors.Is(err, io.ErrUnexpectedEOF) || count(t, f) != 0 {
+		t.Errorf("err %v, %d notes", err, count(t, f))
+	}
+}
+
+// hazards.md 16: the interrupt of one request must not reach the next user of
+// the connection.
+func TestInterruptedScanLeavesTheConnectionUsable(t *testing.T) {
+	f := newFile(t)
+	for round := range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := f.Scan(ctx, func(c *Conn) error {
+			return c.Query("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n", func(r *Row) error {
+				if r.ColumnInt(0) == 10 {
+					cancel()
+				}
+				return nil
+			})
+		})
+		cancel()
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("round %d: an endless scan ended with %v", round, err)
+		}
+		count(t, f)
+	}
+	if n := len(f.free); n == 0 || n > keepReaders {
+		t.Errorf("%d idle readers kept", n)
+	}
+}
+
+func TestCreateIsIdempotentAndRepairs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "b", "tenant.db")
+	for range 2 {
+		if err := Create(path, testSchema, testControl, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := testControl
+	other.Tenant = "T8"
+	if err := Create(path, testSchema, other, 1); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("created T8 over T7: %v", err)
+	}
+	half := filepath.Join(t.TempDir(), "a", "b", "tenant.db")
+	if err := os.MkdirAll(filepath.Dir(half), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, rest := range [][]byte{nil, []byte("not a database, but longer than the header of one, which has a hundred bytes at its very beginning......")} {
+		if err := os.WriteFile(half, rest, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Create(half, testSchema, testControl, 1); err != nil {
+			t.Fatalf("over %d bytes of an earlier crash: %v", len(rest), err)
+		}
+		if err := Remove(half); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	f := newFile(t)
+	older := &Schema{Kind: "tenant"}
+	if g, err := Open(f.Path(), older); err == nil {
+		g.Close()
+		t.Fatal("a file of a newer schema was opened")
+	}
+}
+
+func TestCopyHasTheSameContent(t *testing.T) {
+	f := newFile(t)
+	for i := range 100 {
+		if err := insert(f, uint64(i+1), fmt.Sprint("note ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "copy.db")
+	if err := f.CopyTo(path); err != nil {
+		t.Fatal(err)
+	}
+	g, err := Open(path, testSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if digest(t, g) != digest(t, f) || g.Control() != f.Control() {
+		t.Errorf("the copy differs: %+v, %+v", g.Control(), f.Control())
+	}
+	if err := insert(f, 200, "one more"); err != nil {
+		t.Fatal(err)
+	}
+	if digest(t, g) == digest(t, f) {
+		t.Error("the digest does not see a new row")
+	}
+}
+
+func TestDigestLeavesOnlyTheAppliedIndexOut(t *testing.T) {
+	a, b := newFile(t), newFile(t)
+	if err := errors.Join(insert(a, 5, "x"), insert(b, 9, "x")); err != nil {
+		t.Fatal(err)
+	}
+	if digest(t, a) != digest(t, b) {
+		t.Error("the applied index is part of the digest")
+	}
+	if err := b.Update(func(tx *Tx) error {
+		return tx.Savepoint(func() error { tx.Control().Sequence++; return nil })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if digest(t, a) == digest(t, b) {
+		t.Error("the sequence is not part of the digest")
+	}
+}
+
+func TestCheckpointAndSyncWhileOthersWrite(t *testing.T) {
+	f := newFile(t)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for range 50 {
+				if err := errors.Join(f.Checkpoint(), f.Sync()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 300 {
+		if err := insert(f, uint64(i+1), fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wg.Wait()
+	if n := count(t, f); n != 300 {
+		t.Errorf("%d notes, want 300", n)
+	}
+}
+
+func TestHandlesStayBoundedAndNeverCloseAFileInUse(t *testing.T) {
+	dir := t.TempDir()
+	const files, bound = 12, 4
+	paths := make([]string, files)
+	for i := range paths {
+		paths[i] = filepath.Join(dir, fmt.Sprint("u", i), "1-0", "tenant.db")
+		if err := Create(paths[i], testSchema, testControl, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := NewHandles(testSchema, bound, NewSlots(), slog.New(slog.DiscardHandler))
+	held, release, err := h.Acquire("0", paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 100 {
+				k := 1 + (i*7+w)%(files-1)
+				f, release, err := h.Acquire(fmt.Sprint(k), paths[k])
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := insert(f, uint64(i), fmt.Sprint(w, "-", i)); err != nil {
+					t.Error(err)
+				}
+				release()
+			}
+		})
+	}
+	wg.Wait()
+	if n := h.Open(); n > bound {
+		t.Errorf("%d files open, bound is %d", n, bound)
+	}
+	if err := insert(held, 1, "still open"); err != nil {
+		t.Error("a file in use was closed:", err)
+	}
+	if err := h.Sync(); err != nil {
+		t.Error(err)
+	}
+	release()
+	h.Forget("0")
+	if _, release, err := h.Acquire("0", paths[0]); err != nil {
+		t.Error(err)
+	} else {
+		release()
+	}
+	total := 0
+	for k := 1; k < files; k++ {
+		f, release, err := h.Acquire(fmt.Sprint(k), paths[k])
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += count(t, f)
+		release()
+	}
+	if total != 800 {
+		t.Errorf("%d notes, want 800", total)
+	}
+	if _, _, err := h.Acquire("missing", filepath.Join(dir, "missing", "tenant.db")); err == nil {
+		t.Error("a missing file was opened")
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := h.Acquire("0", paths[0]); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("acquire after close: %v", err)
+	}
+}
