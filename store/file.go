@@ -243,7 +243,8 @@ func (f *File) leave() {
 // Tx is an open write transaction.
 type Tx struct {
 	*Conn
-	Now     int64 // unix microseconds: the command's time, never before an earlier command's
+	Now     int64  // unix microseconds: the command's time, never before an earlier command's
+	Index   uint64 // the log entry that holds the command
 	control Control
 	changed bool
 }
