@@ -89,7 +89,7 @@ func isJSON(h http.Header) bool {
 // Members that are left out keep the value they had.
 func Decode(raw []byte, into any) error {
 	if len(raw) == 0 {
-		return fault.New(fault.Invalid, "body-required", "the request needs a JSON object as its body")
+		return fault.New(fault.Invalid, "malformed-json", "the request needs a JSON object as its body")
 	}
 	t := reflect.TypeOf(into)
 	if t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
@@ -107,7 +107,7 @@ func Decode(raw []byte, into any) error {
 		return e // a type of ours has its own rule
 	}
 	if err != nil {
-		return fault.New(fault.Invalid, "invalid-json", "the body is not valid JSON, or a value has not the form it needs").Because(err)
+		return fault.New(fault.Invalid, "malformed-json", "the body is not valid JSON, or a value has not the form it needs").Because(err)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func mistyped(e *json.UnmarshalTypeError) error {
 		if isNumber && strings.Trim(strings.TrimPrefix(literal, "-"), "0123456789") == "" {
 			return fault.New(fault.Impossible, "number-out-of-range", "%s is out of range", e.Field).With("field", e.Field)
 		}
-		return fault.New(fault.Invalid, "wrong-type", "%s must be an integer, written without fraction and exponent", e.Field).With("field", e.Field)
+		return fault.New(fault.Invalid, "invalid-field", "%s must be an integer, written without fraction and exponent", e.Field).With("field", e.Field)
 	}
 	want := "a value of another type"
 	switch e.Type.Kind() {
@@ -136,14 +136,14 @@ func mistyped(e *json.UnmarshalTypeError) error {
 	case reflect.Float32, reflect.Float64:
 		want = "a number"
 	}
-	return fault.New(fault.Invalid, "wrong-type", "%s must be %s", e.Field, want).With("field", e.Field)
+	return fault.New(fault.Invalid, "invalid-field", "%s must be %s", e.Field, want).With("field", e.Field)
 }
 
 // Text checks a text from a client: valid UTF-8, at most max bytes of it, no
 // control characters except TAB, LF and CR. Nothing is trimmed.
 func Text(field, s string, max int) error {
 	if len(s) > max {
-		return fault.New(fault.Invalid, "text-too-long", "%s may have %d bytes", field, max).With("field", field).With("limit", max)
+		return fault.New(fault.Invalid, "invalid-field", "%s may have %d bytes", field, max).With("field", field).With("limit", max)
 	}
 	ascii := true
 	for i := 0; i < len(s); i++ {
@@ -157,7 +157,7 @@ func Text(field, s string, max int) error {
 		return nil
 	}
 	if !utf8.ValidString(s) {
-		return fault.New(fault.Invalid, "invalid-text", "%s is not valid UTF-8", field).With("field", field)
+		return fault.New(fault.Invalid, "invalid-field", "%s is not valid UTF-8", field).With("field", field)
 	}
 	for _, r := range s {
 		if r >= utf8.RuneSelf && unicode.IsControl(r) {
@@ -168,5 +168,5 @@ func Text(field, s string, max int) error {
 }
 
 func control(field string) error {
-	return fault.New(fault.Invalid, "invalid-text", "%s has a control character; only TAB, LF and CR are taken", field).With("field", field)
+	return fault.New(fault.Invalid, "invalid-field", "%s has a control character; only TAB, LF and CR are taken", field).With("field", field)
 }

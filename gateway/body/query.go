@@ -35,9 +35,9 @@ func NewQuery(r *http.Request) *Query {
 }
 
 // fail keeps the first fault.
-func (q *Query) fail(name, slug, format string, args ...any) {
+func (q *Query) fail(name, format string, args ...any) {
 	if q.err == nil {
-		q.err = fault.New(fault.Invalid, slug, format, args...).With("parameter", name)
+		q.err = fault.New(fault.Invalid, "invalid-query", format, args...).With("parameter", name)
 	}
 }
 
@@ -53,7 +53,7 @@ func (q *Query) one(name string) (string, bool) {
 	case 1:
 		return v[0], true
 	default:
-		q.fail(name, "repeated-parameter", "the parameter %s is given %d times", name, len(v))
+		q.fail(name, "the parameter %s is given %d times", name, len(v))
 		return "", false
 	}
 }
@@ -65,9 +65,9 @@ func (q *Query) Text(name string, max int) string {
 		return ""
 	}
 	if s == "" {
-		q.fail(name, "invalid-parameter", "the parameter %s is empty", name)
-	} else if err := Text(name, s, max); err != nil && q.err == nil {
-		q.err = fault.As(err).With("parameter", name)
+		q.fail(name, "the parameter %s is empty", name)
+	} else if err := Text(name, s, max); err != nil {
+		q.fail(name, "the parameter %s", fault.As(err).Detail)
 	}
 	return s
 }
@@ -81,7 +81,7 @@ func (q *Query) Uint(name string, low, high, otherwise uint64) uint64 {
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || strconv.FormatUint(n, 10) != s || n < low || n > high {
-		q.fail(name, "invalid-parameter", "the parameter %s must be an integer from %d to %d", name, low, high)
+		q.fail(name, "the parameter %s must be an integer from %d to %d", name, low, high)
 		return otherwise
 	}
 	return n
@@ -95,7 +95,7 @@ func (q *Query) OneOf(name, otherwise string, options ...string) string {
 		return otherwise
 	}
 	if !slices.Contains(options, s) {
-		q.fail(name, "invalid-parameter", "the parameter %s must be one of %s", name, strings.Join(options, ", "))
+		q.fail(name, "the parameter %s must be one of %s", name, strings.Join(options, ", "))
 		return otherwise
 	}
 	return s
@@ -109,7 +109,7 @@ func (q *Query) Time(name string) (time.Time, bool) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		q.fail(name, "invalid-parameter", "the parameter %s must be a time like 2026-01-31T12:00:00Z", name)
+		q.fail(name, "the parameter %s must be a time like 2026-01-31T12:00:00Z", name)
 		return time.Time{}, false
 	}
 	return t.UTC(), true
@@ -117,7 +117,7 @@ func (q *Query) Time(name string) (time.Time, bool) {
 
 // Fail reports a parameter that is wrong by a rule of the route's own.
 func (q *Query) Fail(name, format string, args ...any) {
-	q.fail(name, "invalid-parameter", format, args...)
+	q.fail(name, format, args...)
 }
 
 // Done returns the first fault, which may be a parameter that nobody asked for.
@@ -131,11 +131,11 @@ func (q *Query) Done() error {
 			unknown = name
 		}
 		if name == "" && !slices.Contains(q.known, "") {
-			return fault.New(fault.Invalid, "unknown-parameter", "a parameter has no name")
+			return fault.New(fault.Invalid, "invalid-query", "a parameter has no name")
 		}
 	}
 	if unknown != "" {
-		return fault.New(fault.Invalid, "unknown-parameter", "the parameter %s is not known here", quote(unknown)).With("parameter", short(strings.ToValidUTF8(unknown, "?")))
+		return fault.New(fault.Invalid, "invalid-query", "the parameter %s is not known here", quote(unknown)).With("parameter", short(strings.ToValidUTF8(unknown, "?")))
 	}
 	return nil
 }

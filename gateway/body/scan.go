@@ -26,20 +26,20 @@ type scanner struct {
 }
 
 func malformed(at int) error {
-	return fault.New(fault.Invalid, "invalid-json", "the body is not valid JSON near byte %d", at)
+	return fault.New(fault.Invalid, "malformed-json", "the body is not valid JSON near byte %d", at)
 }
 
 func (s *scanner) document(t reflect.Type) error {
 	s.space()
 	if s.peek() != '{' {
-		return fault.New(fault.Invalid, "invalid-json", "the body must be one JSON object")
+		return fault.New(fault.Invalid, "malformed-json", "the body must be one JSON object")
 	}
 	if err := s.object(t, 1); err != nil {
 		return err
 	}
 	s.space()
 	if s.at != len(s.raw) {
-		return fault.New(fault.Invalid, "trailing-data", "the body has data after its JSON object")
+		return fault.New(fault.Invalid, "malformed-json", "the body has data after its JSON object")
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (s *scanner) value(t reflect.Type, depth int) error {
 			return malformed(s.at)
 		}
 		if string(s.raw[start:s.at]) == "null" {
-			return fault.New(fault.Invalid, "null-value", "null is not taken; leave the member out")
+			return fault.New(fault.Invalid, "invalid-field", "null is not taken; leave the member out")
 		}
 		return nil
 	}
@@ -92,7 +92,7 @@ func (s *scanner) value(t reflect.Type, depth int) error {
 
 func (s *scanner) array(t reflect.Type, depth int) error {
 	if depth > maxDepth {
-		return fault.New(fault.Invalid, "nested-too-deeply", "the body has more than %d levels", maxDepth)
+		return fault.New(fault.Invalid, "malformed-json", "the body has more than %d levels", maxDepth)
 	}
 	t = plain(t)
 	if t != nil {
@@ -127,7 +127,7 @@ func (s *scanner) array(t reflect.Type, depth int) error {
 
 func (s *scanner) object(t reflect.Type, depth int) error {
 	if depth > maxDepth {
-		return fault.New(fault.Invalid, "nested-too-deeply", "the body has more than %d levels", maxDepth)
+		return fault.New(fault.Invalid, "malformed-json", "the body has more than %d levels", maxDepth)
 	}
 	var buffer [16]member
 	known := members(buffer[:0], plain(t))
@@ -158,7 +158,7 @@ func (s *scanner) object(t reflect.Type, depth int) error {
 			}
 			twice, others[name] = others[name], true
 			if len(others) > maxMembers {
-				return fault.New(fault.Invalid, "too-many-members", "an object has more than %d members", maxMembers)
+				return fault.New(fault.Invalid, "malformed-json", "an object has more than %d members", maxMembers)
 			}
 		} else {
 			i := find(known, name)
@@ -168,7 +168,7 @@ func (s *scanner) object(t reflect.Type, depth int) error {
 			twice, known[i].seen, of = known[i].seen, true, known[i].t
 		}
 		if twice {
-			return fault.New(fault.Invalid, "duplicate-field", "the member %s occurs twice", quote(name)).With("field", short(name))
+			return fault.New(fault.Invalid, "invalid-field", "the member %s occurs twice", quote(name)).With("field", short(name))
 		}
 		s.space()
 		if s.peek() != ':' {
@@ -201,14 +201,14 @@ func (s *scanner) text() (string, error) {
 		case c == '"':
 			s.at++
 			if pair {
-				return "", fault.New(fault.Invalid, "invalid-text", "the body has half a surrogate pair near byte %d", s.at)
+				return "", fault.New(fault.Invalid, "malformed-json", "the body has half a surrogate pair near byte %d", s.at)
 			}
 			literal := s.raw[start:s.at]
 			if plain {
 				return string(literal[1 : len(literal)-1]), nil
 			}
 			if !utf8.Valid(literal) {
-				return "", fault.New(fault.Invalid, "invalid-text", "the body is not valid UTF-8 near byte %d", start)
+				return "", fault.New(fault.Invalid, "malformed-json", "the body is not valid UTF-8 near byte %d", start)
 			}
 			var out string
 			if err := json.Unmarshal(literal, &out); err != nil {
@@ -223,7 +223,7 @@ func (s *scanner) text() (string, error) {
 			}
 			low := unit >= 0xdc00 && unit <= 0xdfff
 			if pair != low {
-				return "", fault.New(fault.Invalid, "invalid-text", "the body has half a surrogate pair near byte %d", s.at)
+				return "", fault.New(fault.Invalid, "malformed-json", "the body has half a surrogate pair near byte %d", s.at)
 			}
 			pair = unit >= 0xd800 && unit <= 0xdbff
 			s.at += width
@@ -234,7 +234,7 @@ func (s *scanner) text() (string, error) {
 			plain = false
 		}
 		if pair {
-			return "", fault.New(fault.Invalid, "invalid-text", "the body has half a surrogate pair near byte %d", s.at)
+			return "", fault.New(fault.Invalid, "malformed-json", "the body has half a surrogate pair near byte %d", s.at)
 		}
 		s.at++
 	}
