@@ -2,102 +2,217 @@ package directory
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
 
 	"celld/raftfsm"
+	"celld/raftfsm/dirfsm"
 	"celld/store/tenant"
 )
 
-// Directory is one gateway's replica of the directory.
-type Directory struct{}
+// group is what a Directory needs of its Raft group.
+type group interface {
+	Propose(ctx context.Context, c raftfsm.Command) (raftfsm.Outcome, error)
+	ReadIndex(ctx context.Context) (uint64, error)
+	WaitApplied(ctx context.Context, index uint64) error
+	Applied() uint64
+	Term() uint64
+	IsLeader() bool
+	Leader() (id, name string, ok bool)
+	Servers() ([]raftfsm.Member, error)
+	Ready() bool
+	Transfer(ctx context.Context) error
+	Failed() <-chan error
+	Close() error
+}
 
-func (d *Directory) Handler() http.Handler             { panic("soon") }
-func (d *Directory) Close() error                      { panic("soon") }
-func (d *Directory) Failed() <-chan error              { panic("soon") }
-func (d *Directory) Ready() bool                       { panic("soon") }
-func (d *Directory) IsLeader() bool                    { panic("soon") }
-func (d *Directory) Applied() uint64                   { panic("soon") }
-func (d *Directory) Fresh() error                      { panic("soon") } // nil inside the lease; else ErrNotFresh
-func (d *Directory) Refresh(ctx context.Context) error { panic("soon") } // a read index asked for now, applied here
+// Directory is one gateway's replica of the directory. Its methods may be called
+// from any goroutine.
+type Directory struct {
+	cfg     Config
+	log     *slog.Logger
+	clock   Clock
+	space   *dirfsm.Space
+	group   group
+	hasher  *hasher
+	metrics *metrics
 
-// Fresh reads: each checks the lease AFTER its read and answers ErrNotFresh
-// (503) where it does not hold; the Stale twins do not check.
-func (d *Directory) Authenticate(ctx context.Context, token string) (Session, error) { panic("soon") } // ErrUnauthenticated
-func (d *Directory) AuthenticateStale(ctx context.Context, token string) (Session, error) {
-	panic("soon")
-}
-func (d *Directory) Access(user tenant.UserID, id string) (Access, error)      { panic("soon") } // fault.Unknown(); exact case
-func (d *Directory) AccessStale(user tenant.UserID, id string) (Access, error) { panic("soon") }
-func (d *Directory) Cell(name tenant.CellName) (Cell, error)                   { panic("soon") } // fault.Unknown()
+	credentials *otter.Cache[secretHash, remembered[Session]]
+	access      *otter.Cache[accessKey, remembered[Access]]
+	cells       *otter.Cache[tenant.CellName, remembered[Cell]]
 
-// Lists, read from the local replica as it is; call Fresh after them where it matters.
-func (d *Directory) Cells() ([]Cell, error)                     { panic("soon") }
-func (d *Directory) User(id tenant.UserID) (User, error)        { panic("soon") }
-func (d *Directory) Tokens(user tenant.UserID) ([]Token, error) { panic("soon") }
-func (d *Directory) Tenant(id tenant.ID) (Tenant, error)        { panic("soon") } // operators; deleted ones too
-func (d *Directory) TenantByUID(uid tenant.UID) (Tenant, error) { panic("soon") }
-func (d *Directory) Members(uid tenant.UID) ([]Member, error)   { panic("soon") } // at most 1,000
-func (d *Directory) Invites(uid tenant.UID) ([]Invite, error)   { panic("soon") } // open ones, at most 1,000
-func (d *Directory) Audit(f AuditFilter) ([]AuditEntry, error)  { panic("soon") } // newest first
-func (d *Directory) Provisioning() ([]tenant.Placement, error)  { panic("soon") } // oldest first, at most 1,000: for the leader to resume
-func (d *Directory) Memberships(user tenant.UserID, after tenant.ID, limit int) ([]Membership, error) {
-	panic("soon") // by tenant id
-}
-func (d *Directory) Tenants(after tenant.ID, limit int) ([]Tenant, error) { panic("soon") } // by tenant id; limit 1..1000
+	lease      atomic.Pointer[time.Time] // when the last granted read index was asked for
+	leadership leadership
+	callSlots  chan struct{} // inner calls being served
 
-// Changes. Every method proposes one command, forwards it to the leader where
-// this gateway is not it, retries within ctx (at most 8 s) under one idempotency
-// identity, and returns when every gateway has applied it or has lost its lease.
-// key: Key and Hash are the caller's; Actor is set here, and the tenant's uid is
-// appended to Operation. nil means that the client sent none. The bool says
-// that the answer is a replay.
-func (d *Directory) CreateUser(ctx context.Context, by Actor, key *raftfsm.Key, in NewUser) (UserCreated, bool, error) {
-	panic("soon")
-}
-func (d *Directory) SetPassword(ctx context.Context, by Actor, key *raftfsm.Key, user tenant.UserID, password string) (bool, error) {
-	panic("soon") // closes the user's sessions
-}
-func (d *Directory) CreateToken(ctx context.Context, by Actor, key *raftfsm.Key, user tenant.UserID, name string) (TokenCreated, bool, error) {
-	panic("soon")
-}
-func (d *Directory) RevokeToken(ctx context.Context, by Actor, key *raftfsm.Key, user tenant.UserID, tokenID string) (bool, error) {
-	panic("soon")
-}
-func (d *Directory) OpenSession(ctx context.Context, email, password string) (SessionOpened, error) {
-	panic("soon") // ErrUnauthenticated for an unknown email and a wrong password alike
-}
-func (d *Directory) CloseSession(ctx context.Context, s Session) error { panic("soon") } // 409 not-a-session for an API token
+	ctx    context.Context // ends when Close begins
+	cancel context.CancelFunc
+	work   sync.WaitGroup // the loops, renewals and inner calls being served
 
-// CreateTenant reserves id, uid, cell and epoch; the placement is in state
-// provisioning until ActivateTenant, which the caller sends when the cell has
-// made the tenant's file.
-func (d *Directory) CreateTenant(ctx context.Context, by Actor, key *raftfsm.Key, in NewTenant) (tenant.Placement, bool, error) {
-	panic("soon")
+	mu      sync.Mutex // guards what follows
+	closing bool
+	running *renewal
+	next    *renewal
 }
-func (d *Directory) ActivateTenant(ctx context.Context, uid tenant.UID, epoch tenant.Epoch) error {
-	panic("soon") // idempotent
+
+// Bounds of what is remembered, in entries.
+const (
+	maxCredentials = 50_000
+	maxAccess      = 100_000
+	maxCellsKept   = 1_000
+	maxCalls       = 256
+)
+
+// Open opens the replica and joins the group. It serves once Ready says so. The
+// caller lets Handler be reached before or soon after.
+func Open(cfg Config) (*Directory, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	space, err := dirfsm.OpenSpace(cfg.Dir)
+	if err != nil {
+		return nil, errors.Join(err, cfg.Transport.Close())
+	}
+	g, err := raftfsm.Open(raftfsm.Config{
+		ID: cfg.ServerID, Group: groupName, Dir: filepath.Join(cfg.Dir, "raft"),
+		Voters: cfg.Voters, Bootstrap: cfg.Bootstrap,
+		Table: dirfsm.Table(space.Touch), Guard: dirfsm.Guard, Space: space, Transport: cfg.Transport,
+		Logger: cfg.Logger, Metrics: cfg.Metrics, Timing: cfg.Timing, Limits: cfg.Limits, Clock: cfg.Clock.Now,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the directory's group: %w", err), space.Close())
+	}
+	d, err := newDirectory(cfg, space, g)
+	if err != nil {
+		return nil, errors.Join(err, g.Close(), space.Close())
+	}
+	d.start()
+	return d, nil
 }
-func (d *Directory) SetSuspended(ctx context.Context, by Actor, key *raftfsm.Key, uid tenant.UID, suspended bool) (bool, error) {
-	panic("soon")
+
+// groupName is the directory's Raft group.
+const groupName = "directory"
+
+func newDirectory(cfg Config, space *dirfsm.Space, g group) (*Directory, error) {
+	m, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	d := &Directory{
+		cfg: cfg, log: cfg.Logger, clock: cfg.Clock, space: space, group: g, hasher: newHasher(cfg.Hashing), metrics: m,
+		credentials: newCache[secretHash, Session](maxCredentials),
+		access:      newCache[accessKey, Access](maxAccess),
+		cells:       newCache[tenant.CellName, Cell](maxCellsKept),
+		callSlots:   make(chan struct{}, maxCalls),
+	}
+	d.leadership.leases = make(map[string]time.Time)
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, nil
 }
-func (d *Directory) Invite(ctx context.Context, by Actor, key *raftfsm.Key, uid tenant.UID, in NewInvite) (InviteCreated, bool, error) {
-	panic("soon")
+
+func (d *Directory) start() {
+	d.work.Go(d.renewLoop)
+	d.work.Go(d.tidyLoop)
 }
-func (d *Directory) RevokeInvite(ctx context.Context, by Actor, key *raftfsm.Key, uid tenant.UID, inviteID string) (bool, error) {
-	panic("soon")
+
+// begin notes a piece of work that Close waits for.
+func (d *Directory) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return false
+	}
+	d.work.Add(1)
+	return true
 }
-func (d *Directory) AcceptInvite(ctx context.Context, by Actor, key *raftfsm.Key, token string) (Membership, bool, error) {
-	panic("soon")
+
+// handOver is how long Close lets leadership go to another gateway.
+const handOver = 2 * time.Second
+
+// Close stops in this order: leadership is handed over, no inner call is
+// accepted any more, the loops and calls under way end, the group leaves Raft
+// with its transport, the file is closed. The caller has drained its own users
+// before.
+func (d *Directory) Close() error {
+	d.mu.Lock()
+	if d.closing {
+		d.mu.Unlock()
+		d.work.Wait()
+		return nil
+	}
+	d.mu.Unlock()
+	if members, err := d.group.Servers(); err == nil && len(members) > 1 && d.group.IsLeader() {
+		ctx, cancel := context.WithTimeout(d.ctx, handOver)
+		if err := d.group.Transfer(ctx); err != nil {
+			d.log.Warn("leadership was not handed over", "node", d.cfg.Name, "error", err)
+		}
+		cancel()
+	}
+	d.mu.Lock()
+	d.closing = true
+	d.mu.Unlock()
+	d.cancel()
+	d.work.Wait()
+	err := d.group.Close()
+	err = errors.Join(err, d.space.Close())
+	if idle, ok := d.cfg.RPC.(interface{ CloseIdleConnections() }); ok {
+		idle.CloseIdleConnections()
+	}
+	d.metrics.unregister()
+	return err
 }
-func (d *Directory) SetRole(ctx context.Context, by Actor, key *raftfsm.Key, uid tenant.UID, user tenant.UserID, role tenant.Role) (Member, bool, error) {
-	panic("soon")
+
+// Failed delivers the error after which this replica applies nothing more; its
+// owner closes it and ends the process.
+func (d *Directory) Failed() <-chan error { return d.group.Failed() }
+
+// Ready reports whether the replica has caught up since it started and holds a
+// lease.
+func (d *Directory) Ready() bool { return d.group.Ready() && d.Fresh() == nil }
+
+// IsLeader reports whether this gateway leads the directory, as far as it knows.
+func (d *Directory) IsLeader() bool { return d.group.IsLeader() }
+
+// Leader is the name of the gateway that leads, if one is known.
+func (d *Directory) Leader() (string, bool) {
+	_, name, ok := d.group.Leader()
+	return name, ok
 }
-func (d *Directory) RemoveMember(ctx context.Context, by Actor, key *raftfsm.Key, uid tenant.UID, user tenant.UserID) (bool, error) {
-	panic("soon")
+
+// Applied is the last entry of the directory's log that was applied here.
+func (d *Directory) Applied() uint64 { return d.group.Applied() }
+
+// Name is this gateway's name.
+func (d *Directory) Name() string { return d.cfg.Name }
+
+// Digest is over the content of this replica; equal replicas have equal ones.
+func (d *Directory) Digest(ctx context.Context) (sum [32]byte, applied uint64, err error) {
+	sum, at, err := d.space.Digest(ctx)
+	return sum, at.Applied, err
 }
-func (d *Directory) PutCell(ctx context.Context, by Actor, key *raftfsm.Key, in Cell) (bool, error) {
-	panic("soon") // 409 cell-key-changed
+
+// remembered is a row that was read when the file had a sequence. It is right
+// for as long as the space holds that sequence, whatever order fills and
+// removals came in: one that lost the race carries the older sequence and is
+// never served.
+type remembered[V any] struct {
+	sequence uint64
+	value    V
 }
-func (d *Directory) Record(ctx context.Context, by Actor, e AuditEntry) error {
-	panic("soon") // an act that changed nothing, e.g. an operator's read
+
+func newCache[K comparable, V any](most int) *otter.Cache[K, remembered[V]] {
+	return otter.Must(&otter.Options[K, remembered[V]]{
+		MaximumSize: most,
+		Executor:    func(fn func()) { fn() }, // no goroutines of the cache's own
+	})
 }
+
+var _ http.Handler = (*inner)(nil)

@@ -1,20 +1,24 @@
 package directory
 
 import (
+	"strings"
 	"time"
 
+	"celld/raftfsm/dirfsm"
 	"celld/store/tenant"
 )
 
 // Actor is who asks for a change: a user, an operator or a gateway itself. It is
-// made by ByUser, ByOperator or ByGateway; its zero value may do nothing.
+// made by ByUser or ByOperator; its zero value may do nothing.
 type Actor struct{ name string }
 
 // ByUser is the actor for a user's own request.
 func ByUser(id tenant.UserID) Actor { return Actor{string(id)} }
 
 // ByOperator is the actor for a call of the operator API. The name may be empty.
-func ByOperator(name string) Actor { return Actor{"operator:" + name} }
+func ByOperator(name string) Actor { return Actor{dirfsm.OperatorPrefix + name} }
+
+func (a Actor) operator() bool { return strings.HasPrefix(a.name, dirfsm.OperatorPrefix) }
 
 // String is the actor in audit rows. A user's id holds no colon, so that no user
 // can look like an operator.
@@ -168,7 +172,7 @@ type Cell struct {
 	Tier     string
 	State    CellState
 	Capacity int               // tenants; PutCell takes 0 for 10,000
-	Tenants  int               // placed there; ignored by PutCell
+	Tenants  int               // placed there; filled by Cells alone
 	Nodes    map[string]string // node name -> inner address, host:port
 }
 
