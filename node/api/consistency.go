@@ -1,0 +1,210 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"celld/raftfsm"
+	"celld/raftfsm/cellfsm"
+	"celld/store"
+	"celld/store/fault"
+	"celld/store/tenant"
+)
+
+const (
+	// patience bounds how long a read waits for this replica to catch up.
+	patience = 2 * time.Second
+	// proposal bounds how long a write waits for its outcome.
+	proposal = 5 * time.Second
+)
+
+// freshness is how old an answer may be.
+type freshness struct {
+	stale    bool
+	min      bool
+	minEpoch tenant.Epoch
+	minIndex uint64
+}
+
+func parseFreshness(h http.Header) (freshness, error) {
+	var f freshness
+	switch given := h[HeaderConsistency]; {
+	case len(given) == 0:
+	case len(given) == 1 && given[0] == "stale":
+		f.stale = true
+	default:
+		return f, fault.New(fault.Invalid, "invalid-header", "Celld-Consistency can be: stale")
+	}
+	given := h[HeaderMinIndex]
+	if len(given) == 0 {
+		return f, nil
+	}
+	bad := fault.New(fault.Invalid, "invalid-header", "Celld-Min-Index is a Celld-Index of an earlier answer")
+	if len(given) != 1 {
+		return f, bad
+	}
+	left, right, _ := strings.Cut(given[0], ".")
+	epoch, ok := parsePositive(left)
+	index, err := strconv.ParseUint(right, 10, 63)
+	if !ok || err != nil || strconv.FormatUint(index, 10) != right {
+		return f, bad
+	}
+	f.min, f.minEpoch, f.minIndex = true, tenant.Epoch(epoch), index
+	return f, nil
+}
+
+// settle returns when this replica may answer a read of the scope's tenant.
+func (s *Server) settle(ctx context.Context, scope tenant.Scope, f freshness) error {
+	if f.min && f.minEpoch > scope.Epoch {
+		// The caller has seen the tenant at a later place than the gateway knows.
+		return fault.New(fault.Moved, "placement-changed", "the tenant has moved on")
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if !f.stale {
+		_, err := s.cfg.Log.ReadIndex(ctx)
+		switch {
+		case errors.Is(err, raftfsm.ErrNotLeader) && f.min:
+		case err != nil:
+			return err
+		}
+	}
+	if f.min && f.minEpoch == scope.Epoch {
+		return s.cfg.Log.WaitApplied(ctx, f.minIndex)
+	}
+	return nil
+}
+
+// read runs fn, a few short statements, on a tenant's file as fresh as the
+// request asks, and fills in the answer's epoch and index.
+func (s *Server) read(c *call, a *answer, fn func(*store.Conn) error) error {
+	return s.fresh(c, a, func(f *store.File) error { return f.View(behind(a, fn)) })
+}
+
+// scan is read for statements that may run long: they see one moment, and end
+// with the request.
+func (s *Server) scan(c *call, a *answer, fn func(*store.Conn) error) error {
+	return s.fresh(c, a, func(f *store.File) error { return f.Scan(c.r.Context(), behind(a, fn)) })
+}
+
+// behind reads the index behind the rows, so that it is never below what they
+// show.
+func behind(a *answer, fn func(*store.Conn) error) func(*store.Conn) error {
+	return func(conn *store.Conn) (err error) {
+		if err := fn(conn); err != nil {
+			return err
+		}
+		a.index, err = cellfsm.AppliedIndex(conn)
+		return err
+	}
+}
+
+func (s *Server) fresh(c *call, a *answer, fn func(*store.File) error) error {
+	f, err := parseFreshness(c.r.Header)
+	if err != nil {
+		return err
+	}
+	if err := s.settle(c.r.Context(), c.scope, f); err != nil {
+		return err
+	}
+	file, release, err := s.cfg.Space.Acquire(string(c.scope.UID))
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := s.admit(file.Control(), c.scope); err != nil {
+		return err
+	}
+	a.epoch = c.scope.Epoch
+	return fn(file)
+}
+
+func (s *Server) admit(ctl store.Control, scope tenant.Scope) error {
+	key, err := s.cfg.Space.Key()
+	if err != nil {
+		return err
+	}
+	if ctl.Tenant != scope.Tenant || ctl.UID != scope.UID {
+		return fault.Unknown() // the context pairs an id with another tenant's uid
+	}
+	return cellfsm.Admit(ctl, key, scope.Epoch)
+}
+
+// propose has a member's write applied under its idempotency key, and decodes
+// its result. The key's hash is over body, in which path ids and the expected
+// version are.
+func (s *Server) propose(c *call, number raftfsm.Number, body, result any) (raftfsm.Outcome, error) {
+	key, err := idempotencyKey(c.r.Header)
+	if err != nil {
+		return raftfsm.Outcome{}, err
+	}
+	hash, err := raftfsm.HashOf(body)
+	if err != nil {
+		return raftfsm.Outcome{}, err
+	}
+	cmd, err := raftfsm.NewCommand(number, string(c.scope.UID), body)
+	if err != nil {
+		return raftfsm.Outcome{}, err
+	}
+	cmd.Epoch, cmd.Actor = uint64(c.scope.Epoch), string(c.scope.Actor)
+	cmd.Key = &raftfsm.Key{Actor: string(c.scope.Actor), Operation: c.route.Name, Key: key, Hash: hash}
+	ctx, cancel := context.WithTimeout(c.r.Context(), proposal)
+	defer cancel()
+	out, err := s.cfg.Log.Propose(ctx, cmd)
+	if err != nil {
+		return raftfsm.Outcome{}, err
+	}
+	return out, out.Into(result)
+}
+
+const maxKey = 255
+
+// idempotencyKey is the request's key. A gateway makes one where its client sent
+// none, so that its own retries have one effect; here it is required.
+func idempotencyKey(h http.Header) (string, error) {
+	given := h[HeaderKey]
+	bad := fault.New(fault.Invalid, "invalid-idempotency-key", "Idempotency-Key is 1..255 printable ASCII characters, given once")
+	if len(given) != 1 || len(given[0]) == 0 || len(given[0]) > maxKey {
+		return "", bad
+	}
+	for i := 0; i < len(given[0]); i++ {
+		if b := given[0][i]; b < ' ' || b > '~' {
+			return "", bad
+		}
+	}
+	return given[0], nil
+}
+
+// expected is the version that an update is made to, from If-Match or from the
+// body's expectedVersion.
+func expected(h http.Header, inBody *integer) (cellfsm.Version, error) {
+	var versions []int64
+	if given, ok := h["If-Match"]; ok {
+		bad := fault.New(fault.Invalid, "invalid-if-match", `If-Match is one ETag of an earlier answer, like "5"`)
+		if len(given) != 1 || len(given[0]) < 3 || given[0][0] != '"' || given[0][len(given[0])-1] != '"' {
+			return 0, bad
+		}
+		n, ok := parsePositive(given[0][1 : len(given[0])-1])
+		if !ok {
+			return 0, bad
+		}
+		versions = append(versions, n)
+	}
+	if inBody != nil {
+		if !inBody.fits || inBody.value < 1 {
+			return 0, invalidField("expectedVersion", "must be a version, from 1")
+		}
+		versions = append(versions, inBody.value)
+	}
+	switch {
+	case len(versions) == 0:
+		return 0, fault.New(fault.PreconditionRequired, "expected-version-required", "say which version you change: If-Match or expectedVersion")
+	case len(versions) == 2 && versions[0] != versions[1]:
+		return 0, fault.New(fault.Invalid, "invalid-if-match", "If-Match and expectedVersion name different versions")
+	}
+	return cellfsm.Version(versions[0]), nil
+}

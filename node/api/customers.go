@@ -1,0 +1,213 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"celld/gateway/body"
+	"celld/raftfsm"
+	"celld/raftfsm/cellfsm"
+	"celld/store"
+	"celld/store/fault"
+)
+
+// Bounds of a customer's texts, in characters.
+const (
+	maxName      = 200
+	maxReference = 100
+	maxEmail     = 254
+	maxCountry   = 100
+)
+
+// customerJSON is a customer in an answer. What is not set is null.
+type customerJSON struct {
+	Tenant    string  `json:"tenantId"`
+	ID        int64   `json:"customerId"`
+	Version   int64   `json:"version"`
+	Name      string  `json:"name"`
+	Reference *string `json:"reference"`
+	Email     *string `json:"email"`
+	Country   *string `json:"country"`
+	CreatedAt string  `json:"createdAt"`
+	UpdatedAt string  `json:"updatedAt"`
+}
+
+func (c *call) customer(row cellfsm.Customer) customerJSON {
+	f := row.Fields
+	return customerJSON{
+		Tenant: string(c.scope.Tenant), ID: int64(row.ID), Version: int64(row.Version),
+		Name: f.Name, Reference: f.Reference, Email: f.Email, Country: f.Country,
+		CreatedAt: formatTime(row.CreatedAt), UpdatedAt: formatTime(row.UpdatedAt),
+	}
+}
+
+// customerRequest is the body that creates a customer; updateCustomerRequest
+// changes one.
+type customerRequest struct {
+	Name      *string `json:"name"`
+	Reference *string `json:"reference"`
+	Email     *string `json:"email"`
+	Country   *string `json:"country"`
+}
+
+type updateCustomerRequest struct {
+	customerRequest
+	Expected json.RawMessage `json:"expectedVersion"`
+}
+
+func (r *customerRequest) check(f *fields) (out cellfsm.CustomerFields) {
+	if f.need("name", r.Name != nil) {
+		if name := f.text("name", r.Name, 1, maxName); name != nil {
+			out.Name = *name
+			if strings.TrimSpace(out.Name) == "" {
+				f.fail(invalidField("name", "must not be blank"))
+			}
+		}
+	}
+	out.Reference = f.text("reference", r.Reference, 1, maxReference)
+	out.Email = f.text("email", r.Email, 1, maxEmail)
+	if out.Email != nil && !plausibleEmail(*out.Email) {
+		f.fail(invalidField("email", "must look like name@example.org"))
+	}
+	out.Country = f.text("country", r.Country, 1, maxCountry)
+	return out
+}
+
+// plausibleEmail asks for no more than what every address has: whether one is
+// good is known when mail arrives there.
+func plausibleEmail(s string) bool {
+	at := strings.LastIndexByte(s, '@')
+	return at > 0 && at < len(s)-1 && !strings.ContainsAny(s, " \t\r\n")
+}
+
+func decodeCreateCustomer(raw []byte) (out cellfsm.CreateCustomer, err error) {
+	var r customerRequest
+	if err := body.Decode(raw, &r); err != nil {
+		return out, err
+	}
+	var f fields
+	out.Fields = r.check(&f)
+	return out, f.done()
+}
+
+func decodeUpdateCustomer(raw []byte) (out cellfsm.UpdateCustomer, expected *integer, err error) {
+	var r updateCustomerRequest
+	if err := body.Decode(raw, &r); err != nil {
+		return out, nil, err
+	}
+	var f fields
+	out.Fields = r.check(&f)
+	expected = f.integer("expectedVersion", r.Expected)
+	return out, expected, f.done()
+}
+
+func (s *Server) createCustomer(c *call) (answer, error) {
+	raw, err := body.Read(c.w, c.r, body.Limit)
+	if err != nil {
+		return answer{}, err
+	}
+	cmd, err := decodeCreateCustomer(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	var row cellfsm.Customer
+	out, err := s.propose(c, cellfsm.CreateCustomerNumber, cmd, &row)
+	if err != nil {
+		return answer{}, err
+	}
+	a := c.written(http.StatusCreated, c.customer(row), row.Version, out)
+	a.location = c.path("customers", int64(row.ID))
+	return a, nil
+}
+
+func (s *Server) updateCustomer(c *call) (answer, error) {
+	id, err := c.id("customer")
+	if err != nil {
+		return answer{}, err
+	}
+	raw, err := body.Read(c.w, c.r, body.Limit)
+	if err != nil {
+		return answer{}, err
+	}
+	cmd, version, err := decodeUpdateCustomer(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	cmd.ID = cellfsm.CustomerID(id)
+	if cmd.Expected, err = expected(c.r.Header, version); err != nil {
+		return answer{}, err
+	}
+	var row cellfsm.Customer
+	out, err := s.propose(c, cellfsm.UpdateCustomerNumber, cmd, &row)
+	if err != nil {
+		return answer{}, err
+	}
+	return c.written(http.StatusOK, c.customer(row), row.Version, out), nil
+}
+
+// written is the answer to a write.
+func (c *call) written(status int, record any, version cellfsm.Version, out raftfsm.Outcome) answer {
+	return answer{status: status, body: record, epoch: c.scope.Epoch, index: out.Index, version: version, replayed: out.Replayed}
+}
+
+func (s *Server) readCustomer(c *call) (answer, error) {
+	id, err := c.id("customer")
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{status: http.StatusOK}
+	var row cellfsm.Customer
+	var found bool
+	err = s.read(c, &a, func(conn *store.Conn) (err error) {
+		row, found, err = cellfsm.ReadCustomer(conn, c.scope.Tenant, cellfsm.CustomerID(id))
+		return err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	if !found {
+		return answer{}, fault.Unknown()
+	}
+	a.body, a.version = c.customer(row), row.Version
+	return a, nil
+}
+
+func (s *Server) listCustomers(c *call) (answer, error) {
+	q := body.NewQuery(c.r)
+	filter := cellfsm.CustomerFilter{
+		Reference: takeReference(q), CreatedAfter: takeTime(q, "createdAfter"), CreatedBefore: takeTime(q, "createdBefore"),
+	}
+	p, err := takePage(q, c.r, "customerId")
+	if err == nil {
+		err = q.Done()
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	l, err := s.openList(c, filter, p)
+	if err != nil {
+		return answer{}, err
+	}
+	var rows []cellfsm.Customer
+	a := answer{status: http.StatusOK}
+	err = s.scan(c, &a, func(conn *store.Conn) (err error) {
+		rows, err = cellfsm.ListCustomers(conn, c.scope.Tenant, filter, p.order, l.behind, p.limit+1)
+		return err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	var next string
+	if len(rows) > p.limit {
+		rows = rows[:p.limit]
+		last := rows[p.limit-1]
+		next = l.seal(cellfsm.Position{CreatedAt: last.CreatedAt, ID: int64(last.ID)})
+	}
+	items := make([]customerJSON, len(rows))
+	for i, row := range rows {
+		items[i] = c.customer(row)
+	}
+	a.body, a.next = listJSON[customerJSON]{items, next}, c.nextPage("customers", next)
+	return a, nil
+}

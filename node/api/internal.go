@@ -1,0 +1,130 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+
+	"celld/gateway/identity"
+	"celld/raftfsm"
+	"celld/raftfsm/cellfsm"
+	"celld/raftfsm/mtls"
+	"celld/store/fault"
+	"celld/store/tenant"
+)
+
+// Status is what a node says about itself.
+type Status struct {
+	Cell        string   `json:"cell"`
+	CellKey     string   `json:"cellKey"` // "" until the cell's first leader has made one
+	Node        string   `json:"node"`
+	Region      string   `json:"region"`
+	Leader      string   `json:"leader"` // the node that leads, "" if unknown
+	IsLeader    bool     `json:"isLeader"`
+	Term        uint64   `json:"term"`
+	Applied     uint64   `json:"applied"`
+	Ready       bool     `json:"ready"`
+	OpenTenants int      `json:"openTenants"` // tenants' files that are open now
+	Tenants     int      `json:"tenants"`     // that the cell stores
+	Members     []Member `json:"members"`
+}
+
+// Member is a member of the cell's Raft group.
+type Member struct {
+	ID    string `json:"id"`
+	Node  string `json:"node"`
+	Voter bool   `json:"voter"`
+}
+
+// Digest is one replica's content of a tenant. Replicas with the same sequence
+// have the same digest.
+type Digest struct {
+	Tenant   tenant.ID    `json:"tenantId"`
+	UID      tenant.UID   `json:"uid"`
+	Epoch    tenant.Epoch `json:"epoch"`
+	Index    uint64       `json:"index"` // the last log entry with an effect in the content
+	Sequence uint64       `json:"sequence"`
+	Digest   string       `json:"digest"` // SHA-256, hexadecimal
+}
+
+// Provisioned answers a provisioning.
+type Provisioned struct {
+	Tenant tenant.ID    `json:"tenantId"`
+	UID    tenant.UID   `json:"uid"`
+	Epoch  tenant.Epoch `json:"epoch"`
+}
+
+// RequirePeer lets through what may come in from the network: gateways
+// everywhere, nodes of the same cell where they only look.
+func RequirePeer(cell tenant.CellName, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, err := mtls.PeerIdentity(r.TLS)
+		var id mtls.Identity
+		if err == nil {
+			id, err = mtls.Parse(name)
+		}
+		looks := r.Method == http.MethodGet && isInternal(r)
+		if err != nil || !id.Gateway() && !(looks && id.Cell == string(cell)) {
+			http.Error(w, "this port serves gateways", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// provisionTenant creates a tenant's file. Everything about the tenant is in the
+// signed context; the request has no body.
+func (s *Server) provisionTenant(c *call) (answer, error) {
+	by, err := s.context(c.r)
+	if err != nil {
+		return answer{}, err
+	}
+	if by.Act != identity.ByProvision || string(by.UID) != c.vars["uid"] {
+		return answer{}, identity.ErrBadContext
+	}
+	body := cellfsm.ProvisionTenant{UID: by.UID, Tenant: by.Tenant, Epoch: by.Epoch, Cell: by.CellKey, Secret: make([]byte, 32)}
+	_, _ = rand.Read(body.Secret) // never fails
+	cmd, err := raftfsm.NewCommand(cellfsm.ProvisionTenantNumber, "", body)
+	if err != nil {
+		return answer{}, err
+	}
+	cmd.Actor = string(by.Actor)
+	ctx, cancel := context.WithTimeout(c.r.Context(), proposal)
+	defer cancel()
+	out, err := s.cfg.Log.Propose(ctx, cmd)
+	if err != nil {
+		return answer{}, err
+	}
+	var made cellfsm.Provisioned
+	if err := out.Into(&made); err != nil {
+		return answer{}, err
+	}
+	return answer{
+		status: http.StatusOK, body: Provisioned{made.Tenant, made.UID, made.Epoch}, epoch: made.Epoch, index: out.Index,
+	}, nil
+}
+
+func (s *Server) digestTenant(c *call) (answer, error) {
+	uid := tenant.UID(c.vars["uid"])
+	if !uid.Valid() {
+		return answer{}, fault.Unknown()
+	}
+	f, release, err := s.cfg.Space.Acquire(string(uid))
+	if err != nil {
+		return answer{}, err
+	}
+	defer release()
+	sum, at, err := f.Digest(c.r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusOK, epoch: at.Epoch, index: at.Applied, body: Digest{
+		Tenant: at.Tenant, UID: at.UID, Epoch: at.Epoch, Index: at.Applied, Sequence: at.Sequence, Digest: hex.EncodeToString(sum[:]),
+	}}, nil
+}
+
+func (s *Server) status(*call) (answer, error) {
+	status, err := s.cfg.Status()
+	return answer{status: http.StatusOK, body: status}, err
+}

@@ -1,0 +1,271 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/bojanz/currency"
+
+	"celld/gateway/body"
+	"celld/raftfsm/cellfsm"
+	"celld/store"
+	"celld/store/fault"
+	"celld/store/tenant"
+)
+
+// Bounds of an invoice's texts, in characters.
+const (
+	maxMemo = 2000
+	maxNote = 2000
+)
+
+// invoiceJSON is an invoice in an answer. What is not set is null, but for
+// internal, which is left out where it is not set and where the role may not see
+// it.
+type invoiceJSON struct {
+	Tenant    string        `json:"tenantId"`
+	ID        int64         `json:"invoiceId"`
+	Version   int64         `json:"version"`
+	Customer  int64         `json:"customerId"`
+	Amount    int64         `json:"amountMinor"`
+	Currency  string        `json:"currency"`
+	Reference *string       `json:"reference"`
+	Status    string        `json:"status"`
+	Memo      *string       `json:"memo"`
+	IssuedAt  *string       `json:"issuedAt"`
+	CreatedAt string        `json:"createdAt"`
+	UpdatedAt string        `json:"updatedAt"`
+	Internal  *internalJSON `json:"internal,omitempty"`
+}
+
+type internalJSON struct {
+	CostMinor *int64  `json:"costMinor,omitempty"`
+	Note      *string `json:"note,omitempty"`
+}
+
+// invoice renders one row version for the role that asks: the decision about the
+// internal part is made on the very bytes that are shown.
+func (c *call) invoice(row cellfsm.Invoice) invoiceJSON {
+	f := row.Fields
+	out := invoiceJSON{
+		Tenant: string(c.scope.Tenant), ID: int64(row.ID), Version: int64(row.Version), Customer: int64(f.Customer),
+		Amount: f.Amount, Currency: f.Currency, Reference: f.Reference, Status: string(row.Status), Memo: f.Memo,
+		CreatedAt: formatTime(row.CreatedAt), UpdatedAt: formatTime(row.UpdatedAt),
+	}
+	if f.IssuedAt != nil {
+		at := formatTime(*f.IssuedAt)
+		out.IssuedAt = &at
+	}
+	if row.Internal != nil && c.scope.Role.Can(tenant.ReadInternal) {
+		out.Internal = &internalJSON{row.Internal.CostMinor, row.Internal.Note}
+	}
+	return out
+}
+
+// invoiceRequest is the body that creates an invoice; updateInvoiceRequest
+// changes one.
+type invoiceRequest struct {
+	Customer  json.RawMessage  `json:"customerId"`
+	Amount    json.RawMessage  `json:"amountMinor"`
+	Currency  *string          `json:"currency"`
+	Reference *string          `json:"reference"`
+	Memo      *string          `json:"memo"`
+	Status    *string          `json:"status"`
+	IssuedAt  *string          `json:"issuedAt"`
+	Internal  *internalRequest `json:"internal"`
+}
+
+type internalRequest struct {
+	CostMinor json.RawMessage `json:"costMinor"`
+	Note      *string         `json:"note"`
+}
+
+type updateInvoiceRequest struct {
+	invoiceRequest
+	Expected json.RawMessage `json:"expectedVersion"`
+}
+
+func (r *invoiceRequest) check(f *fields) (out cellfsm.InvoiceFields, status *cellfsm.Status, in *cellfsm.Internal) {
+	f.need("customerId", r.Customer != nil)
+	f.need("amountMinor", r.Amount != nil)
+	f.need("currency", r.Currency != nil)
+	if n := f.integer("customerId", r.Customer); n != nil {
+		if !n.fits || n.value < 1 {
+			f.fail(cellfsm.ErrUnknownCustomer)
+		}
+		out.Customer = cellfsm.CustomerID(n.value)
+	}
+	if n := f.amount("amountMinor", r.Amount); n != nil {
+		out.Amount = *n
+	}
+	if r.Currency != nil {
+		digits, known := currency.GetDigits(*r.Currency)
+		if !known {
+			f.fail(fault.New(fault.Impossible, "unknown-currency", "currency must be an ISO 4217 code in capitals, like USD"))
+		}
+		out.Currency, out.Exponent = *r.Currency, int(digits)
+	}
+	out.Reference = f.text("reference", r.Reference, 1, maxReference)
+	out.Memo = f.text("memo", r.Memo, 0, maxMemo)
+	out.IssuedAt = f.time("issuedAt", r.IssuedAt)
+	if r.Status != nil {
+		s, ok := cellfsm.ParseStatus(*r.Status)
+		if !ok {
+			f.fail(invalidField("status", "must be one of draft, issued, paid, void"))
+		}
+		status = &s
+	}
+	if r.Internal != nil {
+		in = &cellfsm.Internal{
+			CostMinor: f.amount("internal.costMinor", r.Internal.CostMinor), Note: f.text("internal.note", r.Internal.Note, 0, maxNote),
+		}
+	}
+	return out, status, in
+}
+
+func decodeCreateInvoice(raw []byte) (out cellfsm.CreateInvoice, err error) {
+	var r invoiceRequest
+	if err := body.Decode(raw, &r); err != nil {
+		return out, err
+	}
+	var f fields
+	var status *cellfsm.Status
+	out.Fields, status, out.Internal = r.check(&f)
+	out.Status = cellfsm.Draft
+	if status != nil {
+		out.Status = *status
+	}
+	return out, f.done()
+}
+
+func decodeUpdateInvoice(raw []byte) (out cellfsm.UpdateInvoice, expected *integer, err error) {
+	var r updateInvoiceRequest
+	if err := body.Decode(raw, &r); err != nil {
+		return out, nil, err
+	}
+	var f fields
+	out.Fields, out.Status, out.Internal = r.check(&f)
+	expected = f.integer("expectedVersion", r.Expected)
+	return out, expected, f.done()
+}
+
+func (s *Server) createInvoice(c *call) (answer, error) {
+	raw, err := body.Read(c.w, c.r, body.Limit)
+	if err != nil {
+		return answer{}, err
+	}
+	cmd, err := decodeCreateInvoice(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := c.mayWriteInternal(cmd.Internal); err != nil {
+		return answer{}, err
+	}
+	var row cellfsm.Invoice
+	out, err := s.propose(c, cellfsm.CreateInvoiceNumber, cmd, &row)
+	if err != nil {
+		return answer{}, err
+	}
+	a := c.written(http.StatusCreated, c.invoice(row), row.Version, out)
+	a.location = c.path("invoices", int64(row.ID))
+	return a, nil
+}
+
+func (s *Server) updateInvoice(c *call) (answer, error) {
+	id, err := c.id("invoice")
+	if err != nil {
+		return answer{}, err
+	}
+	raw, err := body.Read(c.w, c.r, body.Limit)
+	if err != nil {
+		return answer{}, err
+	}
+	cmd, version, err := decodeUpdateInvoice(raw)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := c.mayWriteInternal(cmd.Internal); err != nil {
+		return answer{}, err
+	}
+	cmd.ID = cellfsm.InvoiceID(id)
+	if cmd.Expected, err = expected(c.r.Header, version); err != nil {
+		return answer{}, err
+	}
+	var row cellfsm.Invoice
+	out, err := s.propose(c, cellfsm.UpdateInvoiceNumber, cmd, &row)
+	if err != nil {
+		return answer{}, err
+	}
+	return c.written(http.StatusOK, c.invoice(row), row.Version, out), nil
+}
+
+// mayWriteInternal refuses the internal part from a role that may not write it:
+// also an empty one, which would clear it.
+func (c *call) mayWriteInternal(in *cellfsm.Internal) error {
+	if in == nil {
+		return nil
+	}
+	return c.scope.Allow(tenant.WriteInternal)
+}
+
+func (s *Server) readInvoice(c *call) (answer, error) {
+	id, err := c.id("invoice")
+	if err != nil {
+		return answer{}, err
+	}
+	a := answer{status: http.StatusOK}
+	var row cellfsm.Invoice
+	var found bool
+	err = s.read(c, &a, func(conn *store.Conn) (err error) {
+		row, found, err = cellfsm.ReadInvoice(conn, c.scope.Tenant, cellfsm.InvoiceID(id))
+		return err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	if !found {
+		return answer{}, fault.Unknown()
+	}
+	a.body, a.version = c.invoice(row), row.Version
+	return a, nil
+}
+
+func (s *Server) listInvoices(c *call) (answer, error) {
+	q := body.NewQuery(c.r)
+	filter := cellfsm.InvoiceFilter{
+		Customer: takeCustomer(q), Status: takeStatus(q), Currency: takeCurrency(q),
+		CreatedAfter: takeTime(q, "createdAfter"), CreatedBefore: takeTime(q, "createdBefore"),
+	}
+	p, err := takePage(q, c.r, "invoiceId")
+	if err == nil {
+		err = q.Done()
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	l, err := s.openList(c, filter, p)
+	if err != nil {
+		return answer{}, err
+	}
+	var rows []cellfsm.Invoice
+	a := answer{status: http.StatusOK}
+	err = s.scan(c, &a, func(conn *store.Conn) (err error) {
+		rows, err = cellfsm.ListInvoices(conn, c.scope.Tenant, filter, p.order, l.behind, p.limit+1)
+		return err
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	var next string
+	if len(rows) > p.limit {
+		rows = rows[:p.limit]
+		last := rows[p.limit-1]
+		next = l.seal(cellfsm.Position{CreatedAt: last.CreatedAt, ID: int64(last.ID)})
+	}
+	items := make([]invoiceJSON, len(rows))
+	for i, row := range rows {
+		items[i] = c.invoice(row)
+	}
+	a.body, a.next = listJSON[invoiceJSON]{items, next}, c.nextPage("invoices", next)
+	return a, nil
+}

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"celld/gateway/identity"
+	"celld/raftfsm"
+	"celld/raftfsm/mtls"
+	"celld/store/tenant"
+)
+
+// Config is what a node is told. Cell, Name, Dir, Listener, PKI, Peers and
+// ContextKeys are required.
+type Config struct {
+	Cell   tenant.CellName
+	Name   string // within the cell, like n1
+	Region string
+	Dir    string // nothing else writes there
+
+	Listener net.Listener      // the inner port, plain TCP; the node owns it
+	PKI      *mtls.PKI         // its identity must be this node's
+	Peers    map[string]string // every node of the cell by name, this one too, with host:port
+	// Bootstrap forms a new cell of Peers: set at the first start of all its
+	// nodes, and never again for a node that has lost its data.
+	Bootstrap   bool
+	ContextKeys []identity.Key // public keys of the gateways
+
+	MaxOpen int           // tenants' files that stay open when idle; default 512
+	Slots   chan struct{} // shared by the process's nodes, see store.NewSlots; nil for one of its own
+	Timing  raftfsm.Timing
+	Limits  raftfsm.Limits
+	Logger  *slog.Logger          // nil for none
+	Metrics prometheus.Registerer // nil for none; two nodes of a process need wrapped ones
+	Clock   func() time.Time      // stamps commands and dates contexts; nil for time.Now
+}
+
+const defaultOpen = 512
+
+func (c *Config) complete() error {
+	switch {
+	case !tenant.ValidID(string(c.Cell)) || !tenant.ValidID(c.Name):
+		return fmt.Errorf("cell %q, node %q: a name is a letter and up to 31 letters, digits or hyphens", c.Cell, c.Name)
+	case c.Dir == "" || c.Listener == nil || c.PKI == nil:
+		return fmt.Errorf("node %s/%s: Dir, Listener and PKI are required", c.Cell, c.Name)
+	case c.Peers[c.Name] == "":
+		return fmt.Errorf("node %s/%s is not among its cell's nodes", c.Cell, c.Name)
+	case c.PKI.Identity != mtls.Node(string(c.Cell), c.Name):
+		return fmt.Errorf("node %s/%s has the certificate of %s", c.Cell, c.Name, c.PKI.Identity)
+	}
+	if c.MaxOpen == 0 {
+		c.MaxOpen = defaultOpen
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	c.Logger = c.Logger.With("cell", string(c.Cell), "node", c.Name)
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return nil
+}
+
+// full is a node's logical name in its group.
+func (c *Config) full(name string) string { return string(c.Cell) + "/" + name }
+
+// resolve finds the address of a logical name.
+func (c *Config) resolve(full string) (string, error) {
+	cell, name, _ := strings.Cut(full, "/")
+	if address := c.Peers[name]; cell == string(c.Cell) && address != "" {
+		return address, nil
+	}
+	return "", fmt.Errorf("no address is known for the node %s", full)
+}
+
+// voters is the first configuration of a new cell's group.
+func (c *Config) voters() []raftfsm.Server {
+	servers := make([]raftfsm.Server, 0, len(c.Peers))
+	for name := range c.Peers {
+		servers = append(servers, raftfsm.Server{ID: name, Address: c.full(name)})
+	}
+	slices.SortFunc(servers, func(a, b raftfsm.Server) int { return strings.Compare(a.ID, b.ID) })
+	return servers
+}

@@ -1,0 +1,22 @@
+// Package node is the life of one process of a cell: its files, its member of
+// the cell's Raft group, its inner port, and the order in which they start and
+// stop.
+//
+// Start: the files are opened, then the port, then Raft, which applies what the
+// log has and the files lack. The node answers tenants only when it is Ready:
+// everything that was committed when it first heard from a leader is applied,
+// and the cell has its key. A new cell's first leader makes the key (InitCell).
+//
+// Stop (Close), in this order: new requests are refused as by a node that does
+// not lead, so that gateways go elsewhere; requests under way end, for at most
+// drainTime; leadership is handed over; the port closes; Raft stops, after which
+// nothing is applied; the files are closed, which moves their WALs into them.
+// Whatever a deadline cuts short is safe: what was acknowledged is in the log.
+//
+// Goroutines, all waited for by Close: the port's mux, the HTTP server, the
+// watcher that reports what failed, and until the cell has its key the one that
+// sees to that. Locks: gate.mu, a leaf.
+//
+// On disk below Config.Dir: raft/ (the group's own), cell.db,
+// tenants/<uid>/<epoch>-<move>/tenant.db.
+package node

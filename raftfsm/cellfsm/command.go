@@ -1,0 +1,31 @@
+package cellfsm
+
+import "celld/raftfsm"
+
+// Numbers of the cell's commands. They are append-only: a number keeps its
+// meaning, and a retired one keeps its slot (testdata/commands.golden).
+const (
+	InitCellNumber        raftfsm.Number = 1
+	ProvisionTenantNumber raftfsm.Number = 2
+	CreateCustomerNumber  raftfsm.Number = 3
+	UpdateCustomerNumber  raftfsm.Number = 4
+	CreateInvoiceNumber   raftfsm.Number = 5
+	UpdateInvoiceNumber   raftfsm.Number = 6
+)
+
+// FeatureLevel is the level that a cell made by this program starts with. New
+// numbers, and new meanings of old ones, are used above a higher level only.
+const FeatureLevel = 1
+
+// Commands is the table of every command that a cell applies to the files of
+// space.
+func Commands(space *Space) *raftfsm.Table {
+	return raftfsm.NewTable(
+		raftfsm.Define(InitCellNumber, "init-cell", raftfsm.Control, initCell),
+		raftfsm.Define(ProvisionTenantNumber, "provision-tenant", raftfsm.Control, space.provisionTenant),
+		raftfsm.Define(CreateCustomerNumber, "create-customer", raftfsm.TenantWrite, createCustomer),
+		raftfsm.Define(UpdateCustomerNumber, "update-customer", raftfsm.TenantWrite, updateCustomer),
+		raftfsm.Define(CreateInvoiceNumber, "create-invoice", raftfsm.TenantWrite, createInvoice),
+		raftfsm.Define(UpdateInvoiceNumber, "update-invoice", raftfsm.TenantWrite, updateInvoice),
+	)
+}

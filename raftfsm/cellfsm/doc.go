@@ -1,0 +1,28 @@
+// Package cellfsm is every command that a cell applies, the schemas of the files
+// that it applies them to, and the fence in front of them.
+//
+// A cell keeps its own state in cell.db (name, key, feature level, tenants and
+// the folder of each) and every tenant in a file of its own, at
+// tenants/<uid>/<epoch>-<move id>/tenant.db. Commands lists the commands, a line
+// each; Space hands the files to the apply machinery of package raftfsm and is
+// its guard.
+//
+// Invariants:
+//   - A member's write has an effect only in a file whose control row names this
+//     cell's key, the command's epoch and ACTIVE. The check is made in the
+//     write's own transaction (Space.Guard); no handler can go round it.
+//   - A handler depends on the transaction, the command and its body alone: no
+//     clock, no randomness, no order of a map. Ids come from counters in the
+//     file, time from tx.Now, secrets from the command's body.
+//   - Every effect leaves one outbox row and one audit row in its transaction,
+//     under the tenant's sequence number.
+//   - What depends on tables that change between releases (the currency list,
+//     limits on text) is checked before a command is proposed and travels in it.
+//
+// Bytes that outlive a release: command numbers (testdata/commands.golden),
+// bodies and results (CBOR maps with integer keys; a key is never given another
+// meaning), the schemas (numbered scripts, never edited after a release).
+//
+// Goroutines: none. Locks: Space.swap, then the locks of package store; Space.mu
+// guards the map of known tenants and is a leaf.
+package cellfsm

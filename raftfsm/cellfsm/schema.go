@@ -1,0 +1,78 @@
+package cellfsm
+
+import "celld/store"
+
+// idempotencyTable is what the apply machinery asks of every file.
+const idempotencyTable = `
+CREATE TABLE idempotency (
+  tenant_id TEXT NOT NULL, actor TEXT NOT NULL, operation TEXT NOT NULL, key TEXT NOT NULL,
+  payload_hash BLOB NOT NULL, result BLOB NOT NULL, created_at INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, actor, operation, key)
+) STRICT, WITHOUT ROWID;
+`
+
+// CellSchema is the layout of cell.db.
+func CellSchema() *store.Schema {
+	return &store.Schema{Kind: "cell", Migrations: []string{idempotencyTable + `
+CREATE TABLE cell (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  name TEXT NOT NULL, key TEXT NOT NULL, feature_level INTEGER NOT NULL, created_at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE tenant (
+  uid TEXT NOT NULL PRIMARY KEY,
+  tenant_id TEXT NOT NULL,
+  tenant_fold TEXT NOT NULL UNIQUE, -- ids are unique ignoring case
+  epoch INTEGER NOT NULL,
+  folder TEXT NOT NULL,             -- of the current incarnation, below tenants/<uid>
+  secret BLOB NOT NULL,             -- what the tenant's cursors are sealed with
+  created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+`}}
+}
+
+// TenantSchema is the layout of a tenant's file. The tables of a tenant's own
+// records are WITHOUT ROWID, so that a row is found with one descent.
+func TenantSchema() *store.Schema {
+	return &store.Schema{Kind: "tenant", Migrations: []string{idempotencyTable + `
+CREATE TABLE counter (
+  tenant_id TEXT NOT NULL, name TEXT NOT NULL, last INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE customer (
+  tenant_id TEXT NOT NULL, customer_id INTEGER NOT NULL, version INTEGER NOT NULL,
+  name TEXT NOT NULL, reference TEXT, email TEXT, country TEXT,
+  created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, customer_id)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX customer_reference ON customer (tenant_id, reference) WHERE reference IS NOT NULL;
+CREATE INDEX customer_created ON customer (tenant_id, created_at, customer_id);
+
+CREATE TABLE invoice (
+  tenant_id TEXT NOT NULL, invoice_id INTEGER NOT NULL, version INTEGER NOT NULL,
+  customer_id INTEGER NOT NULL,
+  amount_minor INTEGER NOT NULL CHECK (amount_minor >= 0), currency TEXT NOT NULL, exponent INTEGER NOT NULL,
+  reference TEXT, status TEXT NOT NULL, memo TEXT, issued_at INTEGER,
+  cost_minor INTEGER, note TEXT, -- the internal part
+  created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, invoice_id),
+  FOREIGN KEY (tenant_id, customer_id) REFERENCES customer (tenant_id, customer_id)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX invoice_reference ON invoice (tenant_id, reference) WHERE reference IS NOT NULL;
+CREATE INDEX invoice_created ON invoice (tenant_id, created_at, invoice_id);
+CREATE INDEX invoice_customer ON invoice (tenant_id, customer_id, invoice_id);
+CREATE INDEX invoice_status ON invoice (tenant_id, status, invoice_id);
+
+CREATE TABLE outbox (
+  tenant_id TEXT NOT NULL, sequence INTEGER NOT NULL, at INTEGER NOT NULL,
+  event TEXT NOT NULL, object_id INTEGER NOT NULL, version INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, sequence)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE audit (
+  tenant_id TEXT NOT NULL, sequence INTEGER NOT NULL, at INTEGER NOT NULL,
+  actor TEXT NOT NULL, event TEXT NOT NULL, object_id INTEGER NOT NULL, version INTEGER NOT NULL,
+  epoch INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, sequence)
+) STRICT, WITHOUT ROWID;
+`}}
+}
