@@ -24,13 +24,16 @@ var (
 	ErrLastOwner       = dirfsm.ErrLastOwner
 )
 
+// Voter is a member of the first configuration: Address is the gateway's name.
+type Voter = raftfsm.Server
+
 // Config is what a Directory is made of. Name, Dir and Transport are required,
 // and RPC where there is more than one gateway.
 type Config struct {
-	Name      string           // this gateway, e.g. "G1"; its logical name in the group
-	ServerID  string           // its Raft id; "" means Name. A rebuilt gateway needs a new one
-	Dir       string           // directory.db and raft/ lie below; of this directory alone
-	Voters    []raftfsm.Server // the initial group; used with Bootstrap only
+	Name      string  // this gateway, e.g. "G1"; its logical name in the group
+	ServerID  string  // its Raft id; "" means Name. A rebuilt gateway needs a new one
+	Dir       string  // directory.db and raft/ lie below; of this directory alone
+	Voters    []Voter // the initial group; used with Bootstrap only
 	Bootstrap bool
 
 	Transport *raftfsm.Transport // for the group "directory"; closed by Close

@@ -102,7 +102,7 @@ func Open(cfg Config) (*Directory, error) {
 const groupName = "directory"
 
 func newDirectory(cfg Config, space *dirfsm.Space, g group) (*Directory, error) {
-	m, err := newMetrics(cfg.Metrics)
+	m, err := newMetrics(cfg.Metrics, cfg.Name)
 	if err != nil {
 		return nil, err
 	}

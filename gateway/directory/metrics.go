@@ -19,10 +19,10 @@ type metrics struct {
 }
 
 // newMetrics registers the directory's metrics; with a nil registry they count
-// for nobody.
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+// for nobody. They carry the label gateway, so that several can live in one
+// process.
+func newMetrics(registry prometheus.Registerer, gateway string) (*metrics, error) {
 	m := &metrics{
-		registry: registry,
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "celld_directory_renewals_total",
 			Help: "Attempts to renew this gateway's lease, by outcome."}, []string{"outcome"}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "celld_directory_changes_total",
@@ -39,8 +39,9 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	if registry == nil {
 		return m, nil
 	}
+	m.registry = prometheus.WrapRegistererWith(prometheus.Labels{"gateway": gateway}, registry)
 	for _, c := range []prometheus.Collector{m.renewals, m.changes, m.cache, m.settling, m.lapsed} {
-		if err := registry.Register(c); err != nil {
+		if err := m.registry.Register(c); err != nil {
 			m.unregister()
 			return nil, err
 		}
