@@ -48,13 +48,6 @@ func NewCommand(n Number, target string, body any) (Command, error) {
 	return Command{Number: n, Target: target, Body: raw}, nil
 }
 
-// batch is what one log entry holds.
-type batch struct {
-	_        struct{} `cbor:",toarray"`
-	Version  uint8
-	Commands []Command
-}
-
 var encMode = func() cbor.EncMode {
 	m, err := cbor.CoreDetEncOptions().EncMode()
 	if err != nil {

@@ -2,9 +2,14 @@ package raftfsm
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"celld/raftfsm/mtls"
 )
@@ -24,11 +29,150 @@ type TransportConfig struct {
 	Timeout time.Duration // of one RPC; default 10 s
 }
 
-// Transport carries one member's Raft traffic.
-type Transport struct{}
+// Transport carries one member's Raft traffic. It embeds the library's network
+// transport, not its interface, because pre-vote depends on a method that the
+// interface lacks; it overrides what it has to.
+type Transport struct {
+	*raft.NetworkTransport
+	name  string
+	acks  acks
+	conns conns
+}
+
+// maxAppendBytes bounds the entries of one AppendEntries. One entry always goes.
+const maxAppendBytes = 2 << 20
+
+// alpn is the protocol name of a group's Raft traffic.
+func alpn(group string) string { return "celld-raft/" + group }
 
 // NewTransport makes a transport and starts to accept.
-func NewTransport(cfg TransportConfig) (*Transport, error) { panic("not yet") }
+func NewTransport(cfg TransportConfig) (*Transport, error) {
+	if cfg.Group == "" || cfg.Name == "" || cfg.Listener == nil || cfg.PKI == nil || cfg.Resolve == nil {
+		return nil, errors.New("raftfsm: a transport needs Group, Name, Listener, PKI and Resolve")
+	}
+	if own := mtls.Member(cfg.Group, cfg.Name); own != cfg.PKI.Identity {
+		return nil, fmt.Errorf("the certificate is for %s, but the member is %s", cfg.PKI.Identity, own)
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = new(net.Dialer).DialContext
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	defaultTo(&cfg.Timeout, 10*time.Second)
+	t := &Transport{name: cfg.Name}
+	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Logger: raftLogger(cfg.Logger), Stream: &stream{cfg: cfg, conns: &t.conns},
+		MaxPool: 4, Timeout: cfg.Timeout, MsgpackUseNewTimeFormat: true,
+	})
+	return t, nil
+}
+
+// SetHeartbeatHandler does nothing. The library would handle heartbeats beside
+// its main loop, where they can raise the term under a leader that is just
+// writing, and nodes then commit different entries.
+func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// AppendEntries implements raft.Transport.
+func (t *Transport) AppendEntries(id raft.ServerID, to raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	limitBytes(req)
+	moment := t.acks.sending()
+	err := t.NetworkTransport.AppendEntries(id, to, req, resp)
+	if err == nil {
+		t.acks.answered(id, moment, req, resp)
+	}
+	return err
+}
+
+// AppendEntriesPipeline implements raft.Transport.
+func (t *Transport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddress) (raft.AppendPipeline, error) {
+	p, err := t.NetworkTransport.AppendEntriesPipeline(id, to)
+	if err != nil {
+		return nil, err
+	}
+	return pipeline{p}, nil
+}
+
+type pipeline struct{ raft.AppendPipeline }
+
+// AppendEntries implements raft.AppendPipeline.
+func (p pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	limitBytes(req)
+	return p.AppendPipeline.AppendEntries(req, resp)
+}
+
+// limitBytes leaves to a later request what would make this one too large. The
+// library goes on behind the last entry that the request holds after the call.
+func limitBytes(req *raft.AppendEntriesRequest) {
+	size := 0
+	for i, e := range req.Entries {
+		if size += len(e.Data); size > maxAppendBytes && i > 0 {
+			req.Entries = req.Entries[:i]
+			return
+		}
+	}
+}
+
+// Cut ends all Raft traffic of this member for good.
+func (t *Transport) cut() { t.conns.closeAll() }
 
 // Close ends all connections. A group closes its transport itself.
-func (t *Transport) Close() error { panic("not yet") }
+func (t *Transport) Close() error {
+	err := t.NetworkTransport.Close()
+	t.CloseStreams()
+	t.cut()
+	return err
+}
+
+// stream is the connections below a transport.
+type stream struct {
+	cfg   TransportConfig
+	conns *conns
+}
+
+// address is a logical name as a net.Addr.
+type address string
+
+func (a address) Network() string { return "celld" }
+func (a address) String() string  { return string(a) }
+
+// Accept implements net.Listener.
+func (s *stream) Accept() (net.Conn, error) {
+	conn, err := s.cfg.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return s.conns.add(conn)
+}
+
+// Close implements net.Listener.
+func (s *stream) Close() error { return s.cfg.Listener.Close() }
+
+// Addr implements net.Listener: the library takes it for the member's address.
+func (s *stream) Addr() net.Addr { return address(s.cfg.Name) }
+
+// Dial implements raft.StreamLayer.
+func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if s.conns.isCut() {
+		return nil, errCut
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	hostport, err := s.cfg.Resolve(string(to))
+	if err != nil {
+		return nil, fmt.Errorf("resolve %s: %w", to, err)
+	}
+	raw, err := s.cfg.Dial(ctx, "tcp", hostport)
+	if err != nil {
+		return nil, err
+	}
+	protocol := alpn(s.cfg.Group)
+	conn := tls.Client(raw, mtls.ClientConfig(s.cfg.PKI, mtls.Member(s.cfg.Group, string(to)), protocol))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to %s at %s: %w", to, hostport, err), raw.Close())
+	}
+	if got := conn.ConnectionState().NegotiatedProtocol; got != protocol {
+		return nil, errors.Join(fmt.Errorf("%s at %s speaks %q, not %q", to, hostport, got, protocol), conn.Close())
+	}
+	return s.conns.add(conn)
+}

@@ -1,0 +1,358 @@
+package raftfsm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"celld/store"
+)
+
+// errStopped is the answer of a member that applies nothing more.
+var errStopped = errors.New("this member has stopped")
+
+// fsm applies the log to the files of a Space. Raft calls it from one goroutine;
+// within a batch the targets are applied in parallel.
+type fsm struct {
+	table    *Table
+	guard    func(*store.Tx, Definition, *Command) error
+	space    Space
+	progress *progress
+	metrics  *metrics
+	waiting  func() bool // whether any command of this process waits for its outcome
+	fail     func(error)
+	group    string
+	dir      string // of the group, for what Restore stages
+
+	mu     sync.Mutex // held while a batch is applied; a bundle takes it to list and copy at one index
+	failed bool
+
+	// Scratch of the batch being applied.
+	byTarget map[string]*work
+	works    []*work
+}
+
+// work is what one batch has for one target, in log order.
+type work struct {
+	target string
+	steps  []step
+}
+
+type step struct {
+	index   uint64
+	command *Command
+	result  *result
+}
+
+// result is what became of one command. The answer to an entry is its commands'
+// results in their order.
+type result struct {
+	outcome Outcome
+	err     error
+}
+
+// Apply implements raft.FSM. Raft calls ApplyBatch instead.
+func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
+
+// ApplyBatch implements raft.BatchingFSM. The answer to a command entry is a
+// []result, or an error if it was not applied.
+func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
+	answers := make([]any, len(logs))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var err error
+	if !f.failed {
+		took := f.metrics.applying()
+		err = f.apply(logs, answers)
+		took(len(logs))
+	}
+	if err != nil {
+		f.failed = true
+		f.fail(fmt.Errorf("apply log entries %d to %d: %w", logs[0].Index, logs[len(logs)-1].Index, err))
+	}
+	if f.failed {
+		for i := range answers {
+			answers[i] = errStopped
+		}
+		return answers
+	}
+	last := logs[len(logs)-1]
+	f.progress.advance(last.Index, last.Term)
+	return answers
+}
+
+// apply goes through the batch in stretches of entries that may be mixed: those
+// for targets, or those for the group's own file.
+func (f *fsm) apply(logs []*raft.Log, answers []any) error {
+	own := false
+	for i, l := range logs {
+		if l.Type != raft.LogCommand {
+			continue
+		}
+		e, err := decodeEntry(l.Data)
+		if err != nil {
+			err = fmt.Errorf("entry %d: %w", l.Index, err)
+			return errors.Join(f.flush(), err)
+		}
+		if len(e.Commands) == 0 {
+			continue
+		}
+		if e.own() != own {
+			if err := f.flush(); err != nil {
+				return err
+			}
+			own = e.own()
+		}
+		results := make([]result, len(e.Commands))
+		answers[i] = results
+		for j := range e.Commands {
+			f.add(step{index: l.Index, command: &e.Commands[j], result: &results[j]})
+		}
+	}
+	return f.flush()
+}
+
+func (f *fsm) add(s step) {
+	w := f.byTarget[s.command.Target]
+	if w == nil {
+		w = &work{target: s.command.Target}
+		f.byTarget[s.command.Target] = w
+		f.works = append(f.works, w)
+	}
+	w.steps = append(w.steps, s)
+}
+
+// flush applies what was gathered, and all of it even if some fails: every
+// target is at its own entry boundary afterwards.
+func (f *fsm) flush() error {
+	works := f.works
+	defer func() {
+		clear(f.byTarget)
+		clear(f.works)
+		f.works = f.works[:0]
+	}()
+	if len(works) == 0 {
+		return nil
+	}
+	hands := min(len(works), runtime.GOMAXPROCS(0))
+	if hands == 1 {
+		var err error
+		for _, w := range works {
+			err = errors.Join(err, f.applyTo(w))
+		}
+		return err
+	}
+	var (
+		next atomic.Int64
+		errs = make([]error, len(works))
+		wg   sync.WaitGroup
+	)
+	for range hands {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(works); i = next.Add(1) - 1 {
+				errs[i] = f.applyTo(works[i])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// applyTo applies one target's commands in one transaction. An error is a local
+// failure.
+func (f *fsm) applyTo(w *work) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("apply to %q: panic: %v\n%s", w.target, p, debug.Stack())
+		}
+	}()
+	file, release, err := f.space.Acquire(w.target)
+	if refusal := refusalOf(err); refusal != nil {
+		for _, s := range w.steps {
+			s.result.err = refusal
+		}
+		f.metrics.refused(len(w.steps))
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open the file of %q: %w", w.target, err)
+	}
+	defer release()
+	had := file.Control().Applied
+	if w.steps[len(w.steps)-1].index > had {
+		err = file.Update(func(tx *store.Tx) error {
+			for _, s := range w.steps {
+				if s.index <= had {
+					continue
+				}
+				if err := f.applyOne(tx, s); err != nil {
+					return fmt.Errorf("entry %d: %w", s.index, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("apply to %s: %w", file.Path(), err)
+		}
+	}
+	return f.answerSkipped(file, w, had)
+}
+
+// verdict is how a command that leaves no effect ends its savepoint. It is told
+// from a failed undo by being the very error that the savepoint returns.
+type verdict struct {
+	refusal  error
+	replayed []byte
+	failure  error
+}
+
+func (v *verdict) Error() string { return "no effect" }
+
+func (f *fsm) applyOne(tx *store.Tx, s step) error {
+	def, known := f.table.byNumber[s.command.Number]
+	if !known {
+		return fmt.Errorf("unknown command %d: run the program that knows it", s.command.Number)
+	}
+	tx.Index = s.index
+	s.result.outcome.Index = s.index
+	err := tx.Savepoint(func() error {
+		out, v := f.run(tx, def, s)
+		if v != nil {
+			return v
+		}
+		s.result.outcome.Result = out
+		return nil
+	})
+	if err == nil {
+		f.metrics.applied.Inc()
+		return nil
+	}
+	v, intact := err.(*verdict)
+	switch {
+	case !intact:
+		return fmt.Errorf("command %s (%d): %w", def.Name, def.Number, err)
+	case v.failure != nil:
+		return fmt.Errorf("command %s (%d): %w", def.Name, def.Number, v.failure)
+	case v.refusal != nil:
+		s.result.err = v.refusal
+		f.metrics.refused(1)
+	default:
+		s.result.outcome.Result, s.result.outcome.Replayed = v.replayed, true
+		f.metrics.replayed.Inc()
+	}
+	return nil
+}
+
+// run is the one order in which every command is checked and applied.
+func (f *fsm) run(tx *store.Tx, def Definition, s step) ([]byte, *verdict) {
+	c, ctl := s.command, tx.Control()
+	tx.Now = max(c.At, ctl.LastTime)
+	if err := f.guard(tx, def, c); err != nil {
+		return nil, verdictOn(err)
+	}
+	if c.Key != nil {
+		stored, err := lookUp(tx.Conn, string(ctl.Tenant), c.Key)
+		if err != nil {
+			return nil, verdictOn(err)
+		}
+		if stored != nil {
+			return nil, &verdict{replayed: stored}
+		}
+	}
+	out, err := def.apply(tx, c)
+	if err != nil {
+		return nil, verdictOn(err)
+	}
+	if c.Key != nil {
+		if err := record(tx, string(ctl.Tenant), c.Key, out); err != nil {
+			return nil, &verdict{failure: err}
+		}
+	}
+	ctl.Sequence++
+	ctl.LastTime = tx.Now
+	ctl.Applied = s.index
+	return out, nil
+}
+
+func verdictOn(err error) *verdict {
+	if refusal := refusalOf(err); refusal != nil {
+		return &verdict{refusal: refusal}
+	}
+	return &verdict{failure: err}
+}
+
+// answerSkipped answers for commands whose entries the file holds already. Only
+// the key row can tell whether such a command had its effect.
+func (f *fsm) answerSkipped(file *store.File, w *work, had uint64) error {
+	if w.steps[0].index > had {
+		return nil
+	}
+	ask := f.waiting()
+	for _, s := range w.steps {
+		if s.index > had {
+			break
+		}
+		s.result.err = ErrUnknown
+		f.metrics.skipped.Inc()
+		if !ask || s.command.Key == nil {
+			continue
+		}
+		var stored []byte
+		err := file.View(func(c *store.Conn) (err error) {
+			stored, err = lookUp(c, string(file.Control().Tenant), s.command.Key)
+			return err
+		})
+		switch refusal := refusalOf(err); {
+		case refusal != nil:
+			s.result.err = refusal
+		case err != nil:
+			return fmt.Errorf("look up a key in %s: %w", file.Path(), err)
+		case stored != nil:
+			s.result.err = nil
+			s.result.outcome = Outcome{Index: s.index, Result: stored, Replayed: true}
+		}
+	}
+	return nil
+}
+
+// Snapshot implements raft.FSM.
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed {
+		return nil, errStopped
+	}
+	files, err := f.space.Files()
+	if err != nil {
+		return nil, err
+	}
+	return &localSnapshot{space: f.space, manifest: manifest{
+		Version: manifestVersion, Kind: kindManifest, Group: f.group, Index: f.progress.applied.Load(), Files: files,
+	}}, nil
+}
+
+// Restore implements raft.FSM: it installs the bundle that a leader sent.
+func (f *fsm) Restore(r io.ReadCloser) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed {
+		return errStopped
+	}
+	index, err := install(r, f.group, f.dir, f.space)
+	if err != nil {
+		// Half of the files may be new: only installing all of them, at the next
+		// start, makes this member whole again.
+		f.failed = true
+		err = fmt.Errorf("install a snapshot: %w", err)
+		f.fail(err)
+		return err
+	}
+	f.progress.advance(index, 0)
+	return nil
+}

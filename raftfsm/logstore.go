@@ -1,0 +1,146 @@
+package raftfsm
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+)
+
+// logStore is the log on disk with three things around it: recent entries stay
+// in memory, because each of them is read again for every follower and for
+// apply; entries that no FSM gets are noted; and a disk that hangs or fails ends
+// the member, because Raft's main loop waits for the disk and could not even
+// hand leadership over.
+type logStore struct {
+	raft.LogStore
+	progress *progress
+	stall    time.Duration
+	fail     func(error)
+	recent   recentLogs
+}
+
+func openLog(dir string) (*raftboltdb.BoltStore, error) {
+	path := filepath.Join(dir, "log.db")
+	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(), MsgpackUseNewTimeFormat: true})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return store, nil
+}
+
+// watched runs a write to the log's disk under the watchdog.
+func (s *logStore) watched(what string, write func() error) error {
+	timer := time.AfterFunc(s.stall, func() {
+		s.fail(fmt.Errorf("the log's disk hangs: %s takes longer than %s", what, s.stall))
+	})
+	defer timer.Stop()
+	if err := write(); err != nil {
+		s.fail(fmt.Errorf("%s: %w", what, err))
+		return err
+	}
+	return nil
+}
+
+// StoreLog implements raft.LogStore.
+func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs implements raft.LogStore.
+func (s *logStore) StoreLogs(logs []*raft.Log) error {
+	err := s.watched("storing log entries", func() error { return s.LogStore.StoreLogs(logs) })
+	if err != nil {
+		return err
+	}
+	for _, l := range logs {
+		s.progress.stored(l)
+		s.recent.add(l)
+	}
+	return nil
+}
+
+// GetLog implements raft.LogStore.
+func (s *logStore) GetLog(index uint64, l *raft.Log) error {
+	if s.recent.get(index, l) {
+		return nil
+	}
+	if err := s.LogStore.GetLog(index, l); err != nil {
+		return err
+	}
+	s.progress.seen(l)
+	return nil
+}
+
+// DeleteRange implements raft.LogStore. It is called for the head of the log
+// behind a snapshot and for a tail that another leader replaces.
+func (s *logStore) DeleteRange(low, high uint64) error {
+	s.recent.drop(low, high)
+	last, err := s.LastIndex()
+	if err != nil {
+		return err
+	}
+	if high >= last {
+		s.progress.cutFrom(low)
+	}
+	return s.watched("deleting log entries", func() error { return s.LogStore.DeleteRange(low, high) })
+}
+
+// Bounds of what recentLogs keeps.
+const (
+	recentEntries = 512
+	recentBytes   = 8 << 20
+)
+
+// recentLogs is a ring of the latest entries.
+type recentLogs struct {
+	mu    sync.RWMutex
+	ring  [recentEntries]raft.Log // an entry at its index modulo the length; index 0 is none
+	low   uint64                  // none below it is kept
+	bytes int
+}
+
+func (r *recentLogs) add(l *raft.Log) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slot := &r.ring[l.Index%recentEntries]
+	r.bytes += len(l.Data) - len(slot.Data)
+	*slot = *l
+	if r.low == 0 || l.Index < r.low {
+		r.low = l.Index
+	}
+	if l.Index >= recentEntries {
+		r.low = max(r.low, l.Index-recentEntries+1) // what was there has been overwritten
+	}
+	for ; r.bytes > recentBytes && r.low < l.Index; r.low++ {
+		r.remove(r.low)
+	}
+}
+
+func (r *recentLogs) remove(index uint64) {
+	if slot := &r.ring[index%recentEntries]; slot.Index == index {
+		r.bytes -= len(slot.Data)
+		*slot = raft.Log{}
+	}
+}
+
+func (r *recentLogs) get(index uint64, l *raft.Log) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if index == 0 || r.ring[index%recentEntries].Index != index {
+		return false
+	}
+	*l = r.ring[index%recentEntries]
+	return true
+}
+
+func (r *recentLogs) drop(low, high uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.ring {
+		if at := r.ring[i].Index; at >= low && at <= high {
+			r.remove(at)
+		}
+	}
+}

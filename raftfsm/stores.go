@@ -1,0 +1,97 @@
+package raftfsm
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+)
+
+// stores is what a member keeps in its folder: log.db, stable.db, snapshots/.
+type stores struct {
+	log       *raftboltdb.BoltStore
+	stable    *stableStore
+	snapshots *snapshots
+}
+
+// openStores opens a member's folder, and makes it a founding member's if it is
+// new and Bootstrap is set.
+func openStores(cfg *Config) (_ *stores, err error) {
+	empty, err := raftDirEmpty(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if empty && !cfg.Bootstrap {
+		return nil, errWiped(cfg)
+	}
+	if err := makeDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	s := new(stores)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.stable, err = openStable(cfg.Dir, cfg.Group, cfg.ID); err != nil {
+		return nil, err
+	}
+	if s.log, err = openLog(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if s.snapshots, err = openSnapshots(cfg.Dir, cfg.Space, raftLogger(cfg.Logger)); err != nil {
+		return nil, err
+	}
+	return s, s.found(cfg)
+}
+
+func errWiped(cfg *Config) error {
+	return fmt.Errorf("%s holds no log, but %s is not a founding member that starts for the first time: "+
+		"put its folder back, or remove it from the group and add a new member with a new id (a wiped member under its old id could undo acknowledged writes)",
+		cfg.Dir, cfg.ID)
+}
+
+// found writes the first configuration into an empty log. A crash in an earlier
+// attempt may have left the term without the entry.
+func (s *stores) found(cfg *Config) error {
+	last, err := s.log.LastIndex()
+	if err != nil {
+		return err
+	}
+	taken, err := s.snapshots.List()
+	if err != nil || last > 0 || len(taken) > 0 {
+		return err
+	}
+	term, err := s.stable.GetUint64([]byte(keyTerm))
+	if err != nil && !errors.Is(err, errNotFound) {
+		return err
+	}
+	if !cfg.Bootstrap || term > 1 {
+		return errWiped(cfg)
+	}
+	var first raft.Configuration
+	self := false
+	for _, v := range cfg.Voters {
+		first.Servers = append(first.Servers, raft.Server{ID: raft.ServerID(v.ID), Address: raft.ServerAddress(v.Address), Suffrage: raft.Voter})
+		self = self || (v.ID == cfg.ID && v.Address == cfg.Transport.name)
+	}
+	if !self {
+		return fmt.Errorf("%s (%s) is not among the group's first voters", cfg.ID, cfg.Transport.name)
+	}
+	if err := s.stable.SetUint64([]byte(keyTerm), 1); err != nil {
+		return err
+	}
+	return s.log.StoreLog(&raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(first)})
+}
+
+func (s *stores) close() error {
+	var err error
+	if s.log != nil {
+		err = s.log.Close()
+	}
+	if s.stable != nil {
+		err = errors.Join(err, s.stable.Close())
+	}
+	return err
+}
