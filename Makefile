@@ -1,0 +1,41 @@
+.DEFAULT_GOAL := help
+.PHONY: help dev build test race lint fmt bench fuzz clean
+
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+FUZZTIME ?= 20s
+DATA ?= celld-data
+
+help: ## say what each target does
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+dev: build ## build celld and run a whole platform on ./celld-data (DATA=DIR, ARGS="--fixture --isolate")
+	./bin/celld dev --data $(DATA) $(ARGS)
+
+build: ## build bin/celld
+	go build -o bin/celld ./cmd/celld
+
+test: ## run all tests
+	go test ./...
+
+race: ## run all tests under the race detector
+	go test -race ./...
+
+lint: ## vet, formatting, golangci-lint
+	go vet ./... ./testdata/fixture
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "make fmt formats these"; exit 1; }
+	go run $(GOLANGCI) run ./...
+
+fmt: ## format the source
+	gofmt -w $$(git ls-files '*.go')
+
+bench: ## measure reads and writes through the gateway against a bare handler and raw Raft
+	go run ./cmd/celldbench
+
+fuzz: ## fuzz every decoder for FUZZTIME (20s) each
+	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do \
+	  for name in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6-); do \
+	    echo "$$dir $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$dir || exit 1; \
+	  done; done
+
+clean: ## remove what was built, not the data
+	rm -rf bin

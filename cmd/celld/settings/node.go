@@ -1,0 +1,62 @@
+package settings
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Duration is a time span written like 1.5s.
+type Duration time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// Common is what every process is told.
+type Common struct {
+	Data       string   `json:"data,omitempty" env:"CELLD_DATA" placeholder:"DIR" help:"Folder for this process's data; nothing else writes there."`
+	Inner      string   `json:"inner,omitempty" env:"CELLD_INNER" placeholder:"ADDR" help:"host:port for traffic between the cluster's processes (mutual TLS)."`
+	Identity   string   `json:"identity,omitempty" env:"CELLD_IDENTITY" placeholder:"DIR" help:"Folder that celld ca issue wrote for this process: cert.pem, key.pem, ca.pem, for a gateway also context-key.pem."`
+	LogLevel   string   `json:"logLevel,omitempty" env:"CELLD_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: ${enum}."`
+	StopWithin Duration `json:"stopWithin,omitempty" env:"CELLD_STOP_WITHIN" default:"10s" help:"How long an ordered stop may take."`
+	Election   Duration `json:"election,omitempty" env:"CELLD_ELECTION" default:"1.5s" help:"Raft's heartbeat and election timeout; a leader's death is noticed after one to two of them. Equal in all members of a group."`
+}
+
+// Level is the least level that is logged.
+func (c Common) Level() slog.Level {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return slog.LevelInfo // the flag's enum leaves no other case than an empty one
+	}
+	return l
+}
+
+// Node is what a node of a cell is told.
+type Node struct {
+	Cell        string            `json:"cell,omitempty" env:"CELLD_CELL" placeholder:"C2" help:"The cell's name."`
+	Name        string            `json:"name,omitempty" env:"CELLD_NAME" placeholder:"n1" help:"The node's name within the cell."`
+	Region      string            `json:"region,omitempty" env:"CELLD_REGION" placeholder:"REGION" help:"The region in which the cell stands."`
+	Nodes       map[string]string `json:"nodes,omitempty" env:"CELLD_NODES" placeholder:"NAME=ADDR;..." help:"Every node of the cell by name, this one included, with its inner address."`
+	Metrics     string            `json:"metrics,omitempty" env:"CELLD_METRICS" placeholder:"ADDR" help:"host:port for /metrics, /healthz and /readyz; none if empty."`
+	ContextKeys map[string]string `json:"contextKeys,omitempty" env:"CELLD_CONTEXT_KEYS" placeholder:"NAME=FILE;..." help:"For each gateway the file with the public key of its signed contexts."`
+	Common      `embed:""`
+}
+
+// Gateway is what a gateway is told.
+type Gateway struct {
+	Name              string            `json:"name,omitempty" env:"CELLD_NAME" placeholder:"G1" help:"The gateway's name."`
+	Gateways          map[string]string `json:"gateways,omitempty" env:"CELLD_GATEWAYS" placeholder:"NAME=ADDR;..." help:"Every gateway by name, with the inner address under which the others reach it."`
+	HTTP              string            `name:"http" json:"http,omitempty" env:"CELLD_HTTP" default:"127.0.0.1:8080" placeholder:"ADDR" help:"host:port of the public API."`
+	HTTPCert          string            `name:"http-cert" json:"httpCert,omitempty" env:"CELLD_HTTP_CERT" placeholder:"FILE" help:"Certificate of the public API; without one it speaks plain HTTP and belongs behind a proxy that ends TLS."`
+	HTTPKey           string            `name:"http-key" json:"httpKey,omitempty" env:"CELLD_HTTP_KEY" placeholder:"FILE" help:"Its private key."`
+	Admin             string            `json:"admin,omitempty" env:"CELLD_ADMIN_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDR" help:"host:port of the operator API and of /metrics."`
+	OperatorTokenFile string            `json:"operatorTokenFile,omitempty" env:"CELLD_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"File with the operators' token; nobody else may read it."`
+	ReadyFile         string            `json:"readyFile,omitempty" env:"CELLD_READY_FILE" placeholder:"FILE" help:"/readyz does not answer 200 before this file exists."`
+	Common            `embed:""`
+}
