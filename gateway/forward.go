@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"net/http"
+
+	"celld/gateway/body"
+	"celld/gateway/identity"
+	"celld/gateway/problem"
+	"celld/store/fault"
+	"celld/store/tenant"
+)
+
+// forward passes a request on to the cell that owns the tenant. By now the
+// caller's right to the route's action has been checked; the cell checks it again.
+func (g *Gateway) forward(x *exchange, r *http.Request) error {
+	if err := placed(x.access.Placement); err != nil {
+		return err
+	}
+	in := &inner{method: r.Method, path: r.URL.Path, query: r.URL.RawQuery, header: make(http.Header, 8)}
+	for _, name := range forwarded {
+		if values, ok := r.Header[name]; ok {
+			in.header[name] = values
+		}
+	}
+	in.header[problem.HeaderRequestID] = []string{x.requestID}
+	t := &task{inner: in}
+	if r.Method == http.MethodGet {
+		t.any = len(in.header[headerMinIndex]) > 0 || wantsStale(r)
+	} else if err := g.write(x, r, in); err != nil {
+		return err
+	}
+	t.target = func(again bool) (*cell, identity.Context, error) {
+		if again {
+			if err := g.authorize(x, r); err != nil {
+				return nil, identity.Context{}, err
+			}
+			if err := placed(x.access.Placement); err != nil {
+				return nil, identity.Context{}, err
+			}
+		}
+		c, err := g.cells.find(x.access.Placement.Cell, again)
+		if err != nil {
+			return nil, identity.Context{}, err
+		}
+		return c, memberContext(x, c), nil
+	}
+	err := g.ask(r.Context(), t, x)
+	x.attempts, x.node = t.attempts, t.node
+	return err
+}
+
+// write reads the body once, so that it can be sent again, and sees to it that
+// there is one idempotency key for all attempts.
+func (g *Gateway) write(x *exchange, r *http.Request, in *inner) error {
+	key, err := idempotencyKey(r.Header)
+	if err != nil {
+		return err
+	}
+	if in.body, err = body.Read(x, r, body.Limit); err != nil {
+		return err
+	}
+	if key == "" {
+		key = "gateway-" + rand.Text()
+	}
+	in.header[headerIdempotency] = []string{key}
+	return nil
+}
+
+// placed refuses a tenant that no cell serves yet: it is never sent to a default.
+func placed(p tenant.Placement) error {
+	switch p.State {
+	case tenant.Placed, tenant.Moving:
+		return nil
+	case tenant.Provisioning:
+		return errProvisioning
+	}
+	return fault.Unknown()
+}
+
+const maxKey = 255
+
+// idempotencyKey is the client's key, "" without one.
+func idempotencyKey(h http.Header) (string, error) {
+	given, ok := h[headerIdempotency]
+	if !ok {
+		return "", nil
+	}
+	valid := len(given) == 1 && len(given[0]) >= 1 && len(given[0]) <= maxKey
+	if valid {
+		for i := 0; i < len(given[0]); i++ {
+			if c := given[0][i]; c < ' ' || c > '~' {
+				valid = false
+			}
+		}
+	}
+	if !valid {
+		return "", fault.New(fault.Invalid, "invalid-idempotency-key", "an Idempotency-Key has 1 to %d printable ASCII characters and is given once", maxKey)
+	}
+	return given[0], nil
+}

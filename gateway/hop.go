@@ -1,0 +1,229 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"celld/gateway/identity"
+	"celld/gateway/problem"
+	"celld/raftfsm"
+	"celld/store/fault"
+	"celld/store/tenant"
+)
+
+// Headers that a cell's answers may carry beside those for clients.
+const (
+	headerLeader = "Celld-Leader"
+	headerIndex  = "Celld-Index"
+)
+
+// forwarded are the only headers of a client's that a cell gets. Everything about
+// identity is made by the gateway.
+var forwarded = [...]string{"Accept", "Content-Type", "If-Match", headerMinIndex, headerConsistency}
+
+// returned are the only headers of a cell's that a client gets.
+var returned = [...]string{"Content-Type", "Content-Length", "Cache-Control", "Etag", "Link", "Location", "Retry-After", headerIndex, "Idempotency-Replayed"}
+
+// inner is one request to a cell, whole, so that it can be sent again.
+type inner struct {
+	method, path, query string
+	header              http.Header // never changed once made
+	body                []byte
+}
+
+// request makes one attempt's request. Each has headers of its own: a transport
+// may still look at those of an attempt that failed.
+func (in *inner) request(ctx context.Context, token string) *http.Request {
+	h := make(http.Header, len(in.header)+1)
+	for name, values := range in.header {
+		h[name] = values
+	}
+	if token != "" {
+		h[identity.Header] = []string{token}
+	}
+	r := &http.Request{Method: in.method, URL: &url.URL{Scheme: "https", Host: "cell", Path: in.path, RawQuery: in.query}, Host: "cell",
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, Body: http.NoBody}
+	if len(in.body) > 0 {
+		r.ContentLength = int64(len(in.body))
+		r.Body = io.NopCloser(bytes.NewReader(in.body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(in.body)), nil }
+	}
+	return r.WithContext(ctx)
+}
+
+// refusal is an answer, or the lack of one, that the gateway acts on.
+type refusal struct {
+	err    *fault.Error
+	leader string // the leader's name, as far as the node knows
+	unsure bool   // the request may have taken effect
+}
+
+// errUnreachable is a node that did not answer.
+var errUnreachable = &fault.Error{Kind: fault.Unavailable, Slug: "cell-unreachable", Detail: "the tenant's cell does not answer; retry"}
+
+// try asks one node once. An answer that is the client's goes to w at once, as it
+// comes; one that the gateway acts on is returned instead, and w is untouched.
+func (n *node) try(ctx context.Context, in *inner, token string, w http.ResponseWriter) *refusal {
+	if n.local != nil {
+		held := relay{to: w}
+		n.local.ServeHTTP(&held, in.request(ctx, token))
+		return held.refusal()
+	}
+	resp, err := n.wire.RoundTrip(in.request(ctx, token))
+	if err != nil {
+		return lost(err)
+	}
+	defer resp.Body.Close()
+	if !acts(resp.StatusCode) {
+		pass(w.Header(), resp.Header)
+		w.WriteHeader(resp.StatusCode)
+		if _, err := copyBody(w, resp.Body); err != nil {
+			panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+		}
+		return nil
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+	if err != nil {
+		return lost(err)
+	}
+	return refused(resp.StatusCode, resp.Header, raw)
+}
+
+func lost(err error) *refusal {
+	return &refusal{err: errUnreachable.Because(err), unsure: !errors.Is(err, errDial)}
+}
+
+// maxProblem bounds a problem that a cell answers.
+const maxProblem = 64 << 10
+
+// acts reports whether the gateway has something to do with an answer of that
+// status. 404 is among them so that a client gets the gateway's own bytes for it.
+func acts(status int) bool {
+	switch status {
+	case http.StatusServiceUnavailable, http.StatusUnauthorized, http.StatusNotFound:
+		return true
+	}
+	return false
+}
+
+func refused(status int, h http.Header, raw []byte) *refusal {
+	e := fault.As(problem.Parse(status, h, raw))
+	e.Fields = nil // only the cell's request id, which is this one's, and nothing for clients
+	return &refusal{err: e, leader: h.Get(headerLeader), unsure: e.Slug == raftfsm.ErrUnknown.Slug}
+}
+
+func pass(to, from http.Header) {
+	for _, name := range returned {
+		if values, ok := from[name]; ok {
+			to[name] = values
+		}
+	}
+}
+
+// relay is the writer that a node in this process answers into.
+type relay struct {
+	to     http.ResponseWriter
+	header http.Header
+	status int
+	held   []byte
+}
+
+// Header implements http.ResponseWriter.
+func (w *relay) Header() http.Header {
+	if w.header == nil {
+		w.header = make(http.Header, 8)
+	}
+	return w.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *relay) WriteHeader(status int) {
+	if w.status != 0 {
+		return
+	}
+	w.status = status
+	if !acts(status) {
+		pass(w.to.Header(), w.header)
+		w.to.WriteHeader(status)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *relay) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !acts(w.status) {
+		return w.to.Write(b)
+	}
+	if len(w.held)+len(b) <= maxProblem {
+		w.held = append(w.held, b...)
+	}
+	return len(b), nil
+}
+
+func (w *relay) refusal() *refusal {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !acts(w.status) {
+		return nil
+	}
+	return refused(w.status, w.header, w.held)
+}
+
+// copyBody hides what else w can do, so that the copy goes through its Write.
+func copyBody(w io.Writer, r io.Reader) (int64, error) {
+	b := make([]byte, 8<<10)
+	return io.CopyBuffer(struct{ io.Writer }{w}, r, b)
+}
+
+// collected is the answer to a request of the gateway's own.
+type collected struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// maxCollected bounds it.
+const maxCollected = 1 << 20
+
+// Header implements http.ResponseWriter.
+func (c *collected) Header() http.Header {
+	if c.header == nil {
+		c.header = make(http.Header)
+	}
+	return c.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (c *collected) WriteHeader(status int) { c.status = status }
+
+// Write implements http.ResponseWriter.
+func (c *collected) Write(b []byte) (int, error) {
+	if c.body.Len()+len(b) > maxCollected {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxCollected)
+	}
+	return c.body.Write(b)
+}
+
+// err is what the answer refuses, nil for a success.
+func (c *collected) err() error { return problem.Parse(c.status, c.header, c.body.Bytes()) }
+
+// memberContext is what a member's request is vouched for with.
+func memberContext(x *exchange, c *cell) identity.Context {
+	p := x.access.Placement
+	return identity.Context{Cell: c.name, CellKey: c.key, Act: identity.ByMember, Actor: x.caller.User,
+		Tenant: p.Tenant, UID: p.UID, Role: x.access.Role, Revision: x.access.Revision, Epoch: p.Epoch}
+}
+
+// provisionContext is what a gateway creates a tenant's file with.
+func provisionContext(gateway string, p tenant.Placement, c *cell) identity.Context {
+	return identity.Context{Cell: c.name, CellKey: c.key, Act: identity.ByProvision, Actor: tenant.UserID("gateway:" + gateway),
+		Tenant: p.Tenant, UID: p.UID, Epoch: p.Epoch}
+}

@@ -1,0 +1,331 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"celld/gateway/body"
+	"celld/gateway/directory"
+	"celld/gateway/problem"
+	"celld/raftfsm/mtls"
+	"celld/store/fault"
+	"celld/store/tenant"
+)
+
+// probeTimeout bounds a question to a node about itself.
+const probeTimeout = time.Second
+
+// nodeStatus is what a node says about itself; more than this is passed over.
+type nodeStatus struct {
+	Cell        string         `json:"cell"`
+	CellKey     tenant.CellKey `json:"cellKey"`
+	Node        string         `json:"node"`
+	IsLeader    bool           `json:"isLeader"`
+	Leader      string         `json:"leader"`
+	Term        uint64         `json:"term"`
+	Applied     uint64         `json:"applied"`
+	Ready       bool           `json:"ready"`
+	OpenTenants int            `json:"openTenants"`
+}
+
+type nodeJSON struct {
+	Node        string `json:"node"`
+	Address     string `json:"address"`
+	Healthy     bool   `json:"healthy"`
+	Leader      bool   `json:"leader"`
+	Term        uint64 `json:"term"`
+	Applied     uint64 `json:"appliedIndex"`
+	OpenTenants int    `json:"openTenants"`
+	Problem     string `json:"problem,omitempty"`
+}
+
+type cellJSON struct {
+	Cell     tenant.CellName     `json:"cell"`
+	Key      tenant.CellKey      `json:"key"`
+	Region   string              `json:"region"`
+	Tier     string              `json:"tier"`
+	State    directory.CellState `json:"state"`
+	Tenants  int                 `json:"tenants"`
+	Capacity int                 `json:"capacity"`
+	Nodes    []nodeJSON          `json:"nodes"`
+}
+
+// asked is what one node answered to a question of the gateway's own.
+func (g *Gateway) askNode(ctx context.Context, n *node, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	in := &inner{method: http.MethodGet, path: path, header: http.Header{problem.HeaderRequestID: {problem.RequestID(ctx)}}}
+	var got collected
+	if no := n.try(ctx, in, "", &got); no != nil {
+		return no.err
+	}
+	if err := got.err(); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(got.body.Bytes(), into); err != nil {
+		return fmt.Errorf("answer of node %s: %w", n.full, err)
+	}
+	return nil
+}
+
+const statusPath = "/internal/status"
+
+// each asks all nodes at the same time.
+func each[T any](nodes []*node, ask func(*node) T) []T {
+	out := make([]T, len(nodes))
+	var wait sync.WaitGroup
+	for i, n := range nodes {
+		wait.Go(func() { out[i] = ask(n) })
+	}
+	wait.Wait()
+	return out
+}
+
+func (g *Gateway) probe(ctx context.Context, c *cell, n *node) nodeJSON {
+	out := nodeJSON{Node: n.name, Address: n.address}
+	var s nodeStatus
+	err := g.askNode(ctx, n, statusPath, &s)
+	if err != nil {
+		out.Problem = err.Error()
+		return out
+	}
+	out.Leader, out.Term, out.Applied, out.OpenTenants, out.Healthy = s.IsLeader, s.Term, s.Applied, s.OpenTenants, s.Ready
+	switch {
+	case s.Cell != string(c.name) || s.Node != n.name:
+		out.Healthy, out.Problem = false, fmt.Sprintf("it says that it is %s/%s", s.Cell, s.Node)
+	case s.CellKey != c.key:
+		out.Healthy, out.Problem = false, "it belongs to another cell of this name: its cell key is not the registered one"
+	case !s.Ready:
+		out.Problem = "it is not ready: it replays its log, or knows no leader"
+	}
+	return out
+}
+
+// showCell asks a cell's nodes and renders what they and the directory say.
+func (g *Gateway) showCell(ctx context.Context, from directory.Cell) (cellJSON, error) {
+	c, err := g.cells.find(from.Name, true)
+	if err != nil {
+		return cellJSON{}, err
+	}
+	nodes := each(c.nodes, func(n *node) nodeJSON { return g.probe(ctx, c, n) })
+	return cellJSON{Cell: from.Name, Key: from.Key, Region: from.Region, Tier: from.Tier, State: from.State, Tenants: from.Tenants,
+		Capacity: from.Capacity, Nodes: nodes}, nil
+}
+
+func (g *Gateway) operatorListCells(o *operation) error {
+	if err := noQuery(o.r); err != nil {
+		return err
+	}
+	all, err := g.dir.Cells(o.r.Context())
+	if err := g.fresh(err); err != nil {
+		return err
+	}
+	if err := g.record(o, directory.AuditEntry{}); err != nil {
+		return err
+	}
+	out := listJSON[cellJSON]{Items: make([]cellJSON, 0, len(all))}
+	for _, from := range all {
+		c, err := g.showCell(o.r.Context(), from)
+		if err != nil {
+			return err
+		}
+		out.Items = append(out.Items, c)
+	}
+	return o.answer(http.StatusOK, out, false)
+}
+
+// cellNamed is a registered cell with the number of its tenants.
+func (g *Gateway) cellNamed(ctx context.Context, name string) (directory.Cell, error) {
+	all, err := g.dir.Cells(ctx)
+	if err := g.fresh(err); err != nil {
+		return directory.Cell{}, err
+	}
+	for _, c := range all {
+		if string(c.Name) == name {
+			return c, nil
+		}
+	}
+	return directory.Cell{}, fault.Unknown()
+}
+
+func (g *Gateway) operatorShowCell(o *operation) error {
+	if err := noQuery(o.r); err != nil {
+		return err
+	}
+	from, err := g.cellNamed(o.r.Context(), o.vars["cell"])
+	if err != nil {
+		return err
+	}
+	if err := g.record(o, directory.AuditEntry{Subject: string(from.Name)}); err != nil {
+		return err
+	}
+	out, err := g.showCell(o.r.Context(), from)
+	if err != nil {
+		return err
+	}
+	return o.answer(http.StatusOK, out, false)
+}
+
+// operatorPutCell registers a cell or changes what is known of it. The cell's key
+// is not the operator's to type: the nodes are asked for it.
+func (g *Gateway) operatorPutCell(o *operation) error {
+	var in struct {
+		Name     string            `json:"name"`
+		Region   string            `json:"region"`
+		Tier     string            `json:"tier"`
+		State    string            `json:"state"`
+		Capacity uint32            `json:"capacity"`
+		Nodes    map[string]string `json:"nodes"`
+	}
+	if err := decode(o.w, o.r, &in); err != nil {
+		return err
+	}
+	switch {
+	case !tenant.ValidID(in.Name):
+		return fault.New(fault.Invalid, "invalid-field", "name must be a letter and up to 31 letters, digits or hyphens").With("field", "name")
+	case len(in.Nodes) == 0 || len(in.Nodes) > maxNodes:
+		return fault.New(fault.Invalid, "invalid-field", "nodes must name 1 to %d nodes", maxNodes).With("field", "nodes")
+	}
+	if err := firstOf(checkTier(in.Tier), body.Text("region", in.Region, maxRegion)); err != nil {
+		return err
+	}
+	key, err := o.key(in.Name, in.Region, in.Tier, in.State, in.Capacity, in.Nodes)
+	if err != nil {
+		return err
+	}
+	cellKey, region, err := g.keyOf(o.r.Context(), in.Name, in.Nodes)
+	if err != nil {
+		return err
+	}
+	if in.Region == "" {
+		in.Region = region
+	}
+	replayed, err := g.dir.PutCell(o.r.Context(), o.by, key, directory.Cell{Name: tenant.CellName(in.Name), Key: cellKey, Region: in.Region, Tier: in.Tier,
+		State: directory.CellState(in.State), Capacity: int(in.Capacity), Nodes: in.Nodes})
+	if err != nil {
+		return err
+	}
+	from, err := g.cellNamed(o.r.Context(), in.Name)
+	if err != nil {
+		return err
+	}
+	out, err := g.showCell(o.r.Context(), from)
+	if err != nil {
+		return err
+	}
+	return o.answer(http.StatusOK, out, replayed)
+}
+
+const maxNodes = 9
+
+// keyOf asks the nodes that an operator named for their cell's key. One that
+// answers is enough; two that disagree are an error.
+func (g *Gateway) keyOf(ctx context.Context, cellName string, addresses map[string]string) (tenant.CellKey, string, error) {
+	var nodes []*node
+	for _, name := range slices.Sorted(maps.Keys(addresses)) {
+		n := &node{name: name, full: cellName + "/" + name, address: addresses[name]}
+		if !tenant.ValidID(name) {
+			return "", "", fault.New(fault.Invalid, "invalid-field", "a node's name is a letter and up to 31 letters, digits or hyphens").With("field", "nodes")
+		}
+		if n.local = g.cfg.Local[n.full]; n.local == nil {
+			n.wire = peerTransport(g.cfg.PKI, mtls.Node(cellName, name), n.address)
+			defer n.wire.CloseIdleConnections()
+		}
+		nodes = append(nodes, n)
+	}
+	type heard struct {
+		nodeStatus
+		region string
+		err    error
+	}
+	said := each(nodes, func(n *node) (h heard) {
+		var s struct {
+			nodeStatus
+			Region string `json:"region"`
+		}
+		h.err = g.askNode(ctx, n, statusPath, &s)
+		h.nodeStatus, h.region = s.nodeStatus, s.Region
+		return h
+	})
+	var key tenant.CellKey
+	var region string
+	var last error
+	for i, h := range said {
+		switch {
+		case h.err != nil:
+			last = fmt.Errorf("node %s: %w", nodes[i].full, h.err)
+		case h.Cell != cellName || h.Node != nodes[i].name:
+			return "", "", fault.New(fault.Conflict, "another-node", "the node at %s says that it is %s/%s", nodes[i].address, h.Cell, h.Node)
+		case h.CellKey == "":
+		case key != "" && key != h.CellKey:
+			return "", "", fault.New(fault.Conflict, "cell-keys-differ", "the nodes belong to different cells of that name")
+		default:
+			key, region = h.CellKey, h.region
+		}
+	}
+	if key == "" {
+		return "", "", (&fault.Error{Kind: fault.Unavailable, Slug: "cell-unreachable", Detail: "no node of the cell says its cell key: they can't be reached, or have no leader yet; retry"}).
+			After(time.Second).Because(last)
+	}
+	return key, region, nil
+}
+
+type replicaJSON struct {
+	Node     string `json:"node"`
+	Index    uint64 `json:"appliedIndex"`
+	Sequence uint64 `json:"sequence"`
+	Digest   string `json:"digest,omitempty"`
+	Problem  string `json:"problem,omitempty"`
+}
+
+type replicasJSON struct {
+	TenantID tenant.ID       `json:"tenantId"`
+	Cell     tenant.CellName `json:"cell"`
+	Epoch    tenant.Epoch    `json:"epoch"`
+	Equal    bool            `json:"equal"` // all replicas answered with one sequence and one digest
+	Replicas []replicaJSON   `json:"replicas"`
+}
+
+// operatorReplicas has each replica digest the tenant's content. Replicas that are
+// asked while writes go on may stand at different sequences; those at the same
+// one have equal digests.
+func (g *Gateway) operatorReplicas(o *operation) error {
+	if err := noQuery(o.r); err != nil {
+		return err
+	}
+	t, err := g.tenantInPath(o)
+	if err != nil {
+		return err
+	}
+	p := t.Placement
+	if err := g.record(o, directory.AuditEntry{Tenant: p.Tenant, UID: p.UID}); err != nil {
+		return err
+	}
+	c, err := g.cells.find(p.Cell, true)
+	if err != nil {
+		return err
+	}
+	out := replicasJSON{TenantID: p.Tenant, Cell: p.Cell, Epoch: p.Epoch, Equal: true}
+	out.Replicas = each(c.nodes, func(n *node) replicaJSON {
+		var d struct {
+			Index    uint64 `json:"index"`
+			Sequence uint64 `json:"sequence"`
+			Digest   string `json:"digest"`
+		}
+		if err := g.askNode(o.r.Context(), n, "/internal/tenants/"+string(p.UID)+"/digest", &d); err != nil {
+			return replicaJSON{Node: n.name, Problem: err.Error()}
+		}
+		return replicaJSON{Node: n.name, Index: d.Index, Sequence: d.Sequence, Digest: d.Digest}
+	})
+	first := out.Replicas[0]
+	for _, r := range out.Replicas {
+		out.Equal = out.Equal && r.Problem == "" && r.Sequence == first.Sequence && r.Digest == first.Digest
+	}
+	return o.answer(http.StatusOK, out, false)
+}

@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"celld/gateway/identity"
+	"celld/raftfsm"
+	"celld/store/fault"
+)
+
+// verdict is what to do about a refusal.
+type verdict struct {
+	again   bool // another attempt makes sense
+	refresh bool // ask the directory's leader first: what was known is out of date
+	few     bool // not more than fewAttempts times
+}
+
+// fewAttempts is for refusals that more attempts would make worse.
+const fewAttempts = 3
+
+// judge decides by slug and kind alone, so that it can be shown as one table.
+func judge(e *fault.Error) verdict {
+	switch e.Slug {
+	case raftfsm.ErrNotLeader.Slug, raftfsm.ErrUnknown.Slug, raftfsm.ErrBehind.Slug, errUnreachable.Slug, "timeout":
+		return verdict{again: true}
+	case raftfsm.ErrBusy.Slug:
+		return verdict{again: true, few: true}
+	case identity.ErrBadContext.Slug, identity.ErrNoContext.Slug:
+		// The cell has another key than the directory said, or a clock is wrong.
+		return verdict{again: true, refresh: true, few: true}
+	case "stale-policy", "placement-changed":
+		return verdict{again: true, refresh: true}
+	}
+	switch e.Kind {
+	case fault.Moved, fault.Fenced:
+		return verdict{again: true, refresh: true}
+	}
+	return verdict{}
+}
+
+// task is one request to a tenant's cell, over all its attempts.
+type task struct {
+	inner *inner
+	any   bool // any replica may answer
+	// target finds the cell and the authority; it runs for each attempt, so that
+	// what changed meanwhile counts.
+	target func(again bool) (*cell, identity.Context, error)
+	// For the log.
+	attempts int
+	node     string
+}
+
+// ask sends t until it is answered, it makes no sense any more, or time is up.
+// The answer goes to w; an error means that w is untouched. A write is asked
+// again under one and the same idempotency key.
+func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error {
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.Limits.Total)
+	defer cancel()
+	var failed *node
+	unsure, redirected := false, false
+	for {
+		c, who, err := t.target(t.attempts > 0)
+		if err != nil {
+			return settle(err, unsure)
+		}
+		token, err := g.signer.Sign(who)
+		if err != nil {
+			return err
+		}
+		n := c.pick(t.any, failed)
+		t.attempts++
+		t.node = n.full
+		no := g.attempt(ctx, n, t, token, w)
+		if no == nil {
+			if !t.any {
+				c.led(n)
+			}
+			return nil
+		}
+		unsure = unsure || no.unsure
+		failed = n
+		todo := judge(no.err)
+		if no.err.Slug == raftfsm.ErrNotLeader.Slug || no.err.Slug == errUnreachable.Slug {
+			c.learn(n, no.leader)
+		}
+		if no.err.Slug == raftfsm.ErrBehind.Slug {
+			t.any = false // the leader is never behind
+		}
+		if !todo.again || todo.few && t.attempts >= fewAttempts || ctx.Err() != nil {
+			return settle(no.err, unsure)
+		}
+		g.metrics.retries.WithLabelValues(no.err.Slug).Inc()
+		// The first pointer to another leader is followed at once.
+		if lead := c.leader.Load(); redirected || lead == nil || lead == n {
+			if !pause(ctx, t.attempts) {
+				return settle(no.err, unsure)
+			}
+		}
+		redirected = true
+		if todo.refresh {
+			if err := g.dir.Refresh(ctx); err != nil {
+				return settle(err, unsure)
+			}
+		}
+	}
+}
+
+// attempt bounds one try of a node elsewhere. One in this process does not
+// vanish; it minds the request's own end.
+func (g *Gateway) attempt(ctx context.Context, n *node, t *task, token string, w http.ResponseWriter) *refusal {
+	if n.local != nil {
+		return n.try(ctx, t.inner, token, w)
+	}
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.Limits.Attempt)
+	defer cancel()
+	return n.try(ctx, t.inner, token, w)
+}
+
+// settle is what a client is told after the last attempt. Once an attempt may
+// have taken effect, nothing that came later makes it certain.
+func settle(err error, unsure bool) error {
+	e := fault.As(err)
+	switch {
+	case unsure && e.Kind != fault.Internal:
+		return raftfsm.ErrUnknown.Because(err)
+	case e.Slug == raftfsm.ErrNotLeader.Slug:
+		return errNoLeader.Because(err)
+	case e.Kind == fault.Unauthenticated:
+		// Not the client's credentials: the cell does not take this gateway's word.
+		return errUnreachable.After(time.Second).Because(err)
+	}
+	return err
+}
+
+// errNoLeader is a cell without a leader: it is electing one, or has no quorum.
+var errNoLeader = (&fault.Error{Kind: fault.Unavailable, Slug: "no-leader", Detail: "the tenant's cell has no leader now; retry"}).After(time.Second)
+
+// pause waits a little, longer each time, and reports whether ctx still lives.
+func pause(ctx context.Context, attempts int) bool {
+	most := 10 * time.Millisecond << min(attempts, 5)
+	timer := time.NewTimer(most/2 + rand.N(most))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
