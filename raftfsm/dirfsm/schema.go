@@ -94,5 +94,4 @@ CREATE TABLE idempotency (
   payload_hash BLOB NOT NULL, result BLOB NOT NULL, created_at INTEGER NOT NULL,
   PRIMARY KEY (tenant_id, actor, operation, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX idempotency_time ON idempotency (created_at);
-`
+CREATE INDEX idempotency_time ON idempotency (created_at);`
