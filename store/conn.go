@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,15 +53,13 @@ func openConn(path string, pragmas string, flags sqlite.OpenFlags) (*Conn, error
 }
 
 func (c *Conn) script(sql string) error {
-	for len(sql) > 0 {
+	// Space behind the last statement would be prepared as a statement of nothing.
+	for sql = strings.TrimSpace(sql); sql != ""; sql = strings.TrimSpace(sql) {
 		stmt, rest, err := c.c.PrepareTransient(sql)
 		if err != nil {
 			return err
 		}
 		sql = sql[len(sql)-rest:]
-		if stmt == nil {
-			continue
-		}
 		for more := true; more && err == nil; {
 			more, err = stmt.Step()
 		}

@@ -57,13 +57,17 @@ func parseFreshness(h http.Header) (freshness, error) {
 	return f, nil
 }
 
-// settle returns when this replica may answer a read of the scope's tenant.
-func (s *Server) settle(ctx context.Context, scope tenant.Scope, f freshness) error {
-	if f.min && f.minEpoch > scope.Epoch {
+// settle returns when this replica may answer the read that c asks for.
+func (s *Server) settle(c *call) error {
+	f, err := parseFreshness(c.r.Header)
+	if err != nil {
+		return err
+	}
+	if f.min && f.minEpoch > c.scope.Epoch {
 		// The caller has seen the tenant at a later place than the gateway knows.
 		return fault.New(fault.Moved, "placement-changed", "the tenant has moved on")
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(c.r.Context(), patience)
 	defer cancel()
 	if !f.stale {
 		_, err := s.cfg.Log.ReadIndex(ctx)
@@ -73,7 +77,7 @@ func (s *Server) settle(ctx context.Context, scope tenant.Scope, f freshness) er
 			return err
 		}
 	}
-	if f.min && f.minEpoch == scope.Epoch {
+	if f.min && f.minEpoch == c.scope.Epoch {
 		return s.cfg.Log.WaitApplied(ctx, f.minIndex)
 	}
 	return nil
@@ -82,13 +86,10 @@ func (s *Server) settle(ctx context.Context, scope tenant.Scope, f freshness) er
 // read runs fn, a few short statements, on a tenant's file as fresh as the
 // request asks, and fills in the answer's epoch and index.
 func (s *Server) read(c *call, a *answer, fn func(*store.Conn) error) error {
-	return s.fresh(c, a, func(f *store.File) error { return f.View(behind(a, fn)) })
-}
-
-// scan is read for statements that may run long: they see one moment, and end
-// with the request.
-func (s *Server) scan(c *call, a *answer, fn func(*store.Conn) error) error {
-	return s.fresh(c, a, func(f *store.File) error { return f.Scan(c.r.Context(), behind(a, fn)) })
+	if err := s.settle(c); err != nil {
+		return err
+	}
+	return s.open(c, a, func(f *store.File) error { return f.View(behind(a, fn)) })
 }
 
 // behind reads the index behind the rows, so that it is never below what they
@@ -103,14 +104,8 @@ func behind(a *answer, fn func(*store.Conn) error) func(*store.Conn) error {
 	}
 }
 
-func (s *Server) fresh(c *call, a *answer, fn func(*store.File) error) error {
-	f, err := parseFreshness(c.r.Header)
-	if err != nil {
-		return err
-	}
-	if err := s.settle(c.r.Context(), c.scope, f); err != nil {
-		return err
-	}
+// open runs fn on the file of the scope's tenant, if the scope may read it.
+func (s *Server) open(c *call, a *answer, fn func(*store.File) error) error {
 	file, release, err := s.cfg.Space.Acquire(string(c.scope.UID))
 	if err != nil {
 		return err

@@ -15,12 +15,12 @@ import (
 )
 
 // A cursor is base64url without padding of: version byte, 12 bytes of nonce,
-// AES-256-GCM of creation time and id (8 bytes each, big endian), tag. Version
-// and binding are the additional data. The key comes from the tenant's secret,
+// AES-256-GCM of the last row's id (8 bytes, big endian), tag. The binding, in
+// which the version is, is the additional data. The key comes from the tenant's secret,
 // which every replica has and which outlives restarts.
 const (
 	cursorVersion = 1
-	cursorSize    = 1 + 12 + 16 + 16
+	cursorSize    = 1 + 12 + 8 + 16
 	cursorInfo    = "celld list cursor v1"
 	maxCursor     = (cursorSize*8 + 5) / 6 // characters
 )
@@ -30,13 +30,13 @@ var errInvalidCursor = fault.New(fault.Invalid, "invalid-cursor", "the cursor is
 var cursorText = base64.RawURLEncoding.Strict()
 
 // sealer seals and opens the cursors of one list: one tenant, route, set of
-// filters and order.
+// filters and sort.
 type sealer struct {
 	aead    cipher.AEAD
 	binding []byte
 }
 
-func newSealer(t cellfsm.Tenant, route string, filter any, order cellfsm.Order) (*sealer, error) {
+func newSealer(t cellfsm.Tenant, route string, filter any, sort string) (*sealer, error) {
 	key, err := hkdf.Key(sha256.New, t.Secret, nil, cursorInfo, 32)
 	if err != nil {
 		return nil, fmt.Errorf("derive cursor key: %w", err)
@@ -49,17 +49,16 @@ func newSealer(t cellfsm.Tenant, route string, filter any, order cellfsm.Order) 
 	if err != nil {
 		return nil, fmt.Errorf("cursor cipher: %w", err)
 	}
-	binding, err := raftfsm.Encode([]any{cursorVersion, string(t.UID), route, filter, order.ByCreation, order.Descending})
+	binding, err := raftfsm.Encode([]any{cursorVersion, string(t.UID), route, filter, sort})
 	if err != nil {
 		return nil, fmt.Errorf("bind cursor: %w", err)
 	}
 	return &sealer{aead, binding}, nil
 }
 
-func (s *sealer) seal(p cellfsm.Position) string {
-	var plain [16]byte
-	binary.BigEndian.PutUint64(plain[:8], uint64(p.CreatedAt))
-	binary.BigEndian.PutUint64(plain[8:], uint64(p.ID))
+func (s *sealer) seal(id int64) string {
+	var plain [8]byte
+	binary.BigEndian.PutUint64(plain[:], uint64(id))
 	return cursorText.EncodeToString(s.aead.Seal([]byte{cursorVersion}, nil, plain[:], s.binding))
 }
 
@@ -79,19 +78,17 @@ func plausibleCursor(text string) bool {
 }
 
 // open accepts exactly what seal made.
-func (s *sealer) open(text string) (cellfsm.Position, error) {
+func (s *sealer) open(text string) (id int64, err error) {
 	if !plausibleCursor(text) {
-		return cellfsm.Position{}, errInvalidCursor
+		return 0, errInvalidCursor
 	}
 	raw, err := cursorText.DecodeString(text)
 	if err != nil || raw[0] != cursorVersion {
-		return cellfsm.Position{}, errInvalidCursor
+		return 0, errInvalidCursor
 	}
 	plain, err := s.aead.Open(nil, nil, raw[1:], s.binding)
 	if err != nil {
-		return cellfsm.Position{}, errInvalidCursor
+		return 0, errInvalidCursor
 	}
-	return cellfsm.Position{
-		CreatedAt: int64(binary.BigEndian.Uint64(plain[:8])), ID: int64(binary.BigEndian.Uint64(plain[8:])),
-	}, nil
+	return int64(binary.BigEndian.Uint64(plain)), nil
 }

@@ -185,29 +185,11 @@ func (s *Server) listCustomers(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	l, err := s.openList(c, filter, p)
-	if err != nil {
-		return answer{}, err
-	}
-	var rows []cellfsm.Customer
-	a := answer{status: http.StatusOK}
-	err = s.scan(c, &a, func(conn *store.Conn) (err error) {
-		rows, err = cellfsm.ListCustomers(conn, c.scope.Tenant, filter, p.order, l.behind, p.limit+1)
-		return err
-	})
-	if err != nil {
-		return answer{}, err
-	}
-	var next string
-	if len(rows) > p.limit {
-		rows = rows[:p.limit]
-		last := rows[p.limit-1]
-		next = l.seal(cellfsm.Position{CreatedAt: last.CreatedAt, ID: int64(last.ID)})
-	}
-	items := make([]customerJSON, len(rows))
-	for i, row := range rows {
-		items[i] = c.customer(row)
-	}
-	a.body, a.next = listJSON[customerJSON]{items, next}, c.nextPage("customers", next)
-	return a, nil
+	return list[cellfsm.Customer, customerJSON]{
+		collection: "customers", filter: filter, page: p,
+		rows: func(conn *store.Conn, behind int64, limit int) ([]cellfsm.Customer, error) {
+			return cellfsm.ListCustomers(conn, c.scope.Tenant, filter, p.order, cellfsm.CustomerID(behind), limit)
+		},
+		id: func(row cellfsm.Customer) int64 { return int64(row.ID) }, render: c.customer,
+	}.serve(s, c)
 }

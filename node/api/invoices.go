@@ -243,29 +243,11 @@ func (s *Server) listInvoices(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	l, err := s.openList(c, filter, p)
-	if err != nil {
-		return answer{}, err
-	}
-	var rows []cellfsm.Invoice
-	a := answer{status: http.StatusOK}
-	err = s.scan(c, &a, func(conn *store.Conn) (err error) {
-		rows, err = cellfsm.ListInvoices(conn, c.scope.Tenant, filter, p.order, l.behind, p.limit+1)
-		return err
-	})
-	if err != nil {
-		return answer{}, err
-	}
-	var next string
-	if len(rows) > p.limit {
-		rows = rows[:p.limit]
-		last := rows[p.limit-1]
-		next = l.seal(cellfsm.Position{CreatedAt: last.CreatedAt, ID: int64(last.ID)})
-	}
-	items := make([]invoiceJSON, len(rows))
-	for i, row := range rows {
-		items[i] = c.invoice(row)
-	}
-	a.body, a.next = listJSON[invoiceJSON]{items, next}, c.nextPage("invoices", next)
-	return a, nil
+	return list[cellfsm.Invoice, invoiceJSON]{
+		collection: "invoices", filter: filter, page: p,
+		rows: func(conn *store.Conn, behind int64, limit int) ([]cellfsm.Invoice, error) {
+			return cellfsm.ListInvoices(conn, c.scope.Tenant, filter, p.order, cellfsm.InvoiceID(behind), limit)
+		},
+		id: func(row cellfsm.Invoice) int64 { return int64(row.ID) }, render: c.invoice,
+	}.serve(s, c)
 }

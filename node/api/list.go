@@ -1,10 +1,11 @@
 package api
 
 import (
+	"net/http"
 	"net/url"
 	"strconv"
 
-	"celld/raftfsm/cellfsm"
+	"celld/store"
 	"celld/store/fault"
 )
 
@@ -14,29 +15,60 @@ type listJSON[T any] struct {
 	Next  string `json:"nextCursor,omitempty"`
 }
 
-// list is a list that a request walks.
-type list struct {
-	*sealer
-	behind *cellfsm.Position
+// list is one page that is asked for: how to read its rows, and how to show one.
+type list[Row, JSON any] struct {
+	collection string
+	filter     any // what the cursor is bound to, besides tenant, route and sort
+	page       page
+	rows       func(conn *store.Conn, behind int64, limit int) ([]Row, error)
+	id         func(Row) int64
+	render     func(Row) JSON
 }
 
-func (s *Server) openList(c *call, filter any, p page) (list, error) {
+func (l list[Row, JSON]) serve(s *Server, c *call) (answer, error) {
+	if err := s.settle(c); err != nil {
+		return answer{}, err
+	}
 	t, err := s.cfg.Space.Tenant(c.scope.UID)
 	if err != nil {
-		return list{}, err
+		return answer{}, err
 	}
-	sealer, err := newSealer(t, c.route.Name, filter, p.order)
-	if err != nil || p.cursor == "" {
-		return list{sealer, nil}, err
+	sealer, err := newSealer(t, c.route.Name, l.filter, l.page.sort)
+	if err != nil {
+		return answer{}, err
 	}
-	behind, err := sealer.open(p.cursor)
-	return list{sealer, &behind}, err
+	var after int64
+	if l.page.cursor != "" {
+		if after, err = sealer.open(l.page.cursor); err != nil {
+			return answer{}, err
+		}
+	}
+	var rows []Row
+	a := answer{status: http.StatusOK}
+	err = s.open(c, &a, func(f *store.File) error {
+		return f.Scan(c.r.Context(), behind(&a, func(conn *store.Conn) (err error) {
+			rows, err = l.rows(conn, after, l.page.limit+1) // one more tells whether a next page has any
+			return err
+		}))
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	var out listJSON[JSON]
+	if len(rows) > l.page.limit {
+		rows = rows[:l.page.limit]
+		out.Next = sealer.seal(l.id(rows[len(rows)-1]))
+		a.next = c.nextPage(l.collection, out.Next)
+	}
+	out.Items = make([]JSON, len(rows))
+	for i, row := range rows {
+		out.Items[i] = l.render(row)
+	}
+	a.body = out
+	return a, nil
 }
 
 func (c *call) nextPage(collection, cursor string) string {
-	if cursor == "" {
-		return ""
-	}
 	values, err := url.ParseQuery(c.r.URL.RawQuery)
 	if err != nil {
 		return "" // it was parsed before

@@ -18,6 +18,7 @@ const (
 
 // page is how much of a list is asked for, and from where.
 type page struct {
+	sort   string
 	order  cellfsm.Order
 	limit  int
 	cursor string // "" for the beginning
@@ -33,8 +34,8 @@ func takePage(q *body.Query, r *http.Request, id string) (page, error) {
 		}
 	}
 	p := page{limit: int(q.Uint("limit", 1, maxLimit, defaultLimit)), cursor: q.Text("cursor", maxCursor)}
-	key, descending := strings.CutPrefix(q.OneOf("sort", id, id, "-"+id, "createdAt", "-createdAt"), "-")
-	p.order = cellfsm.Order{ByCreation: key == "createdAt", Descending: descending}
+	p.sort = q.OneOf("sort", id, id, "-"+id, "createdAt", "-createdAt")
+	p.order.Descending = strings.HasPrefix(p.sort, "-")
 	return p, nil
 }
 

@@ -1,25 +1,19 @@
 package cellfsm
 
 import (
+	"fmt"
 	"strings"
 
 	"celld/store"
 	"celld/store/tenant"
 )
 
-// Order is the order of a list: by id, or by creation time and id. Both keys
-// never change, so a walk meets no row twice and skips none that was there when
-// it began.
-type Order struct {
-	ByCreation bool
-	Descending bool
-}
-
-// Position is a row's place in a list: the walk goes on behind it.
-type Position struct {
-	CreatedAt int64 // used by an order by creation only
-	ID        int64
-}
+// Order is the order of a list, by id and by creation at once: both are given
+// out in the transaction that makes a record, and neither ever goes back, so
+// that ordering by creation time and id is ordering by id (DESIGN.md). Ids never
+// change, so a walk meets no row twice and skips none that was there when it
+// began.
+type Order struct{ Descending bool }
 
 // CustomerFilter selects customers; a nil part selects all.
 type CustomerFilter struct {
@@ -41,8 +35,15 @@ type InvoiceFilter struct {
 // values are always bound. There are few distinct texts, so a connection's
 // cache of prepared statements stays small.
 type selection struct {
-	where []string
-	args  []any
+	tenant tenant.ID
+	table  string
+	index  string // the one to walk; "" is the primary key
+	where  []string
+	args   []any
+}
+
+func selectFrom(table string, t tenant.ID) *selection {
+	return &selection{tenant: t, table: table, where: []string{"tenant_id = ?"}, args: []any{string(t)}}
 }
 
 func (s *selection) and(condition string, args ...any) {
@@ -50,68 +51,82 @@ func (s *selection) and(condition string, args ...any) {
 	s.args = append(s.args, args...)
 }
 
+// created turns bounds of time into bounds of id.
 func (s *selection) created(after, before *int64) {
+	last := func(condition string) string {
+		return fmt.Sprintf("coalesce((SELECT %[1]s_id FROM %[1]s WHERE tenant_id = ? AND created_at %[2]s ? ORDER BY created_at DESC, %[1]s_id DESC LIMIT 1), 0)", s.table, condition)
+	}
 	if after != nil {
-		s.and("created_at > ?", *after)
+		s.and(s.table+"_id > "+last("<="), string(s.tenant), *after)
 	}
 	if before != nil {
-		s.and("created_at < ?", *before)
+		s.and(s.table+"_id <= "+last("<"), string(s.tenant), *before)
 	}
 }
 
-func (s *selection) statement(columns, table string, o Order, behind *Position, limit int) string {
-	id := table + "_id"
-	direction, beyond := " ASC", " > "
+// statement walks an index that has the rows in order of id, so that a page
+// costs what it reads: without INDEXED BY the planner, which knows nothing of
+// how selective a filter is, would walk the table.
+func (s *selection) statement(columns string, o Order, behind int64, limit int) (string, []any) {
+	from, direction, beyond := s.table, " ASC", " > ?"
+	if s.index != "" {
+		from += " INDEXED BY " + s.index
+	}
 	if o.Descending {
-		direction, beyond = " DESC", " < "
+		direction, beyond = " DESC", " < ?"
 	}
-	order := id + direction
-	if o.ByCreation {
-		order = "created_at" + direction + ", " + order
+	if behind != 0 {
+		s.and(s.table+"_id"+beyond, behind)
 	}
-	if behind != nil && o.ByCreation {
-		s.and("(created_at, "+id+")"+beyond+"(?, ?)", behind.CreatedAt, behind.ID)
-	} else if behind != nil {
-		s.and(id+beyond+"?", behind.ID)
-	}
-	s.args = append(s.args, limit)
-	return "SELECT " + columns + " FROM " + table + " WHERE " + strings.Join(s.where, " AND ") + " ORDER BY " + order + " LIMIT ?"
+	return "SELECT " + columns + " FROM " + from + " WHERE " + strings.Join(s.where, " AND ") +
+		" ORDER BY " + s.table + "_id" + direction + " LIMIT ?", append(s.args, limit)
 }
 
-// ListCustomers reads at most limit customers behind a position; nil is the
+// ListCustomers reads at most limit customers behind the one given; 0 is the
 // beginning.
-func ListCustomers(c *store.Conn, t tenant.ID, f CustomerFilter, o Order, behind *Position, limit int) ([]Customer, error) {
-	var s selection
-	s.and("tenant_id = ?", string(t))
-	if f.Reference != nil {
-		s.and("reference = ?", *f.Reference)
-	}
-	s.created(f.CreatedAfter, f.CreatedBefore)
+func ListCustomers(c *store.Conn, t tenant.ID, f CustomerFilter, o Order, behind CustomerID, limit int) ([]Customer, error) {
+	s := selectCustomers(t, f)
 	var rows []Customer
-	err := c.Query(s.statement(customerColumns, "customer", o, behind, limit),
-		func(r *store.Row) error { rows = append(rows, scanCustomer(r)); return nil }, s.args...)
+	sql, args := s.statement(customerColumns, o, int64(behind), limit)
+	err := c.Query(sql, func(r *store.Row) error { rows = append(rows, scanCustomer(r)); return nil }, args...)
 	return rows, err
 }
 
-// ListInvoices reads at most limit invoices behind a position; nil is the
+// ListInvoices reads at most limit invoices behind the one given; 0 is the
 // beginning.
-func ListInvoices(c *store.Conn, t tenant.ID, f InvoiceFilter, o Order, behind *Position, limit int) ([]Invoice, error) {
-	var s selection
-	s.and("tenant_id = ?", string(t))
-	if f.Customer != nil {
-		s.and("customer_id = ?", int64(*f.Customer))
+func ListInvoices(c *store.Conn, t tenant.ID, f InvoiceFilter, o Order, behind InvoiceID, limit int) ([]Invoice, error) {
+	s := selectInvoices(t, f)
+	var rows []Invoice
+	sql, args := s.statement(invoiceColumns, o, int64(behind), limit)
+	err := c.Query(sql, func(r *store.Row) error { rows = append(rows, scanInvoice(r)); return nil }, args...)
+	return rows, err
+}
+
+func selectCustomers(t tenant.ID, f CustomerFilter) *selection {
+	s := selectFrom("customer", t)
+	if f.Reference != nil {
+		s.index = "customer_reference" // at most one row
+		s.and("reference = ?", *f.Reference)
 	}
+	s.created(f.CreatedAfter, f.CreatedBefore)
+	return s
+}
+
+func selectInvoices(t tenant.ID, f InvoiceFilter) *selection {
+	s := selectFrom("invoice", t)
 	if f.Status != nil {
+		s.index = "invoice_status"
 		s.and("status = ?", string(*f.Status))
+	}
+	if f.Customer != nil {
+		s.index = "invoice_customer" // the more selective one
+		s.and("customer_id = ?", int64(*f.Customer))
 	}
 	if f.Currency != nil {
 		s.and("currency = ?", *f.Currency)
 	}
 	s.created(f.CreatedAfter, f.CreatedBefore)
-	var rows []Invoice
-	err := c.Query(s.statement(invoiceColumns, "invoice", o, behind, limit),
-		func(r *store.Row) error { rows = append(rows, scanInvoice(r)); return nil }, s.args...)
-	return rows, err
+	return s
 }
 
 // AppliedIndex reads the last log entry with an effect in the file. Read after
