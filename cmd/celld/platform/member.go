@@ -1,0 +1,161 @@
+package platform
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// restartAfter is how long a member that ended by itself stays down.
+const restartAfter = time.Second
+
+// instance is one life of a member: a child process, or the role in this process.
+type instance interface {
+	ended() <-chan struct{}         // closed when it has ended, however
+	why() error                     // valid after ended
+	stop(ctx context.Context) error // in order; when ctx ends, at once
+	kill() error                    // without a word of warning
+	pid() int
+}
+
+// Member is one gateway or node and the goroutine that keeps it running.
+type Member struct {
+	name     string
+	launch   func(ctx context.Context) (instance, error)
+	isolated bool
+	logger   *slog.Logger
+	changed  func() error // told when the member got another process
+	onEnd    func(name string, err error)
+
+	mu      sync.Mutex
+	current instance
+	halt    chan context.Context // nil while not supervised; holds at most the one stop
+	done    chan struct{}
+	stopErr error // of the last stop; valid after done
+}
+
+// Name is the member's name, like C2/n1 or G1.
+func (m *Member) Name() string { return m.name }
+
+// PID is the process of the member's current life, 0 while it has none.
+func (m *Member) PID() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.current == nil {
+		return 0
+	}
+	return m.current.pid()
+}
+
+// Start launches the member and keeps it running until Stop. It returns when the
+// first launch has succeeded or failed; in the latter case nothing runs.
+func (m *Member) Start(ctx context.Context) error {
+	m.mu.Lock()
+	if m.halt != nil {
+		m.mu.Unlock()
+		return nil
+	}
+	halt, done, first := make(chan context.Context, 1), make(chan struct{}), make(chan error, 1)
+	m.halt, m.done = halt, done
+	m.mu.Unlock()
+	go m.supervise(ctx, halt, done, first)
+	err := <-first
+	if err != nil {
+		<-done
+		m.mu.Lock()
+		m.halt = nil
+		m.mu.Unlock()
+	}
+	return err
+}
+
+// Stop ends the member in order, or at once when ctx ends, and leaves it down.
+func (m *Member) Stop(ctx context.Context) error {
+	m.mu.Lock()
+	halt, done := m.halt, m.done
+	m.mu.Unlock()
+	if halt == nil {
+		return nil
+	}
+	select {
+	case halt <- ctx:
+	default: // somebody stops it already
+	}
+	<-done
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.halt = nil
+	return m.stopErr
+}
+
+// Kill ends the member's current life without warning; like any member that
+// ended by itself it is started again after a second.
+func (m *Member) Kill() error {
+	m.mu.Lock()
+	current := m.current
+	m.mu.Unlock()
+	if current == nil {
+		return errors.New(m.name + " does not run")
+	}
+	return current.kill()
+}
+
+func (m *Member) set(current instance) {
+	m.mu.Lock()
+	m.current = current
+	m.mu.Unlock()
+}
+
+func (m *Member) supervise(ctx context.Context, halt <-chan context.Context, done chan<- struct{}, first chan<- error) {
+	defer close(done)
+	if m.isolated {
+		// The kernel ends a child when the thread that started it ends, so this
+		// thread must live as long as the child does.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
+	// A later launch is not bound to the patience of whoever asked for the first.
+	launchCtx := ctx
+	for started := false; ; started = true {
+		life, err := m.launch(launchCtx)
+		if !started {
+			first <- err
+			if err != nil {
+				return
+			}
+			launchCtx = context.WithoutCancel(ctx)
+		}
+		if err == nil {
+			m.set(life)
+			err = m.changed()
+			if err != nil {
+				m.logger.Error("record the member's process", "node", m.name, "error", err)
+			}
+			select {
+			case stopCtx := <-halt:
+				err := life.stop(stopCtx)
+				m.set(nil)
+				m.mu.Lock()
+				m.stopErr = err
+				m.mu.Unlock()
+				return
+			case <-life.ended():
+				err = life.why()
+				m.set(nil)
+				m.onEnd(m.name, err)
+			}
+		}
+		m.logger.Warn("a member ended by itself; it is started again", "node", m.name, "error", err, "reason", "restart")
+		select {
+		case <-halt:
+			m.mu.Lock()
+			m.stopErr = nil
+			m.mu.Unlock()
+			return
+		case <-time.After(restartAfter):
+		}
+	}
+}
