@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"bytes"
+	"net/http"
+	"testing"
+)
+
+const headerReplayed = "Idempotency-Replayed"
+
+// idempotency shows that a key stands for one effect, and for whom it does.
+func idempotency(t *testing.T, w *world) {
+	owner := w.newUser(t)
+	tenant := w.newTenant(t, owner)
+	customer := newCustomer(t, owner, tenant)
+	invoices := path("tenants", tenant, "invoices")
+
+	t.Run("fifty at one time", func(t *testing.T) {
+		const callers = 50
+		before := len(walk(t, owner, invoices, "", 500, nil))
+		answers := make([]answer, callers)
+		together(callers, func(i int) {
+			answers[i], _ = owner.try(t.Context(), request{method: http.MethodPost, path: invoices, key: "fifty", body: invoiceBody(customer)})
+		})
+		firsts := 0
+		for _, a := range answers {
+			if a.status != http.StatusCreated {
+				t.Fatalf("one of %d answered %d: %s", callers, a.status, a.body)
+			}
+			if !bytes.Equal(a.body, answers[0].body) {
+				t.Fatalf("two bodies under one key:\n%s\n%s", answers[0].body, a.body)
+			}
+			switch replayed := a.header.Get(headerReplayed); replayed {
+			case "":
+				firsts++
+			case "true":
+			default:
+				t.Fatalf("%s: %q", headerReplayed, replayed)
+			}
+		}
+		if firsts != 1 {
+			t.Fatalf("%d answers say that they are the first, want 1", firsts)
+		}
+		if now := len(walk(t, owner, invoices, "", 500, nil)); now != before+1 {
+			t.Fatalf("%d invoices came of one key", now-before)
+		}
+	})
+
+	t.Run("another payload", func(t *testing.T) {
+		first := request{method: http.MethodPost, path: invoices, key: "payload", body: invoiceBody(customer)}
+		made := owner.do(t, first).want(t, http.StatusCreated)
+		other := first
+		other.body = invoiceBody(customer).with(object{"amountMinor": 1251})
+		owner.do(t, other).refused(t, http.StatusUnprocessableEntity, "idempotency-key-reused")
+		again := owner.do(t, first).want(t, http.StatusCreated)
+		if !bytes.Equal(made.body, again.body) || again.header.Get(headerReplayed) != "true" {
+			t.Fatalf("the first answer was not replayed: %s", again.body)
+		}
+	})
+
+	t.Run("the same payload written otherwise", func(t *testing.T) {
+		first := owner.do(t, request{method: http.MethodPost, path: invoices, key: "written", body: invoiceBody(customer)}).want(t, http.StatusCreated)
+		spaced := owner.do(t, request{method: http.MethodPost, path: invoices, key: "written",
+			body: ` { "currency" : "USD", "amountMinor":1250 , "customerId" : ` + path(customer)[1:] + ` } `})
+		if spaced.status != http.StatusCreated || !bytes.Equal(first.body, spaced.body) {
+			t.Fatalf("order of members and blanks made another payload: %d %s", spaced.status, spaced.body)
+		}
+	})
+
+	t.Run("another actor, tenant, operation", func(t *testing.T) {
+		member := w.newMember(t, owner, tenant, "member")
+		second := w.newTenant(t, owner)
+		other := newCustomer(t, owner, second)
+		post := request{method: http.MethodPost, path: invoices, key: "shared", body: invoiceBody(customer)}
+		one := owner.do(t, post).want(t, http.StatusCreated)
+		two := member.do(t, post).want(t, http.StatusCreated)
+		if two.header.Get(headerReplayed) != "" || one.number(t, "invoiceId") == two.number(t, "invoiceId") {
+			t.Fatal("another actor's key was taken for the first one's")
+		}
+		elsewhere := post
+		elsewhere.path, elsewhere.body = path("tenants", second, "invoices"), invoiceBody(other)
+		if a := owner.do(t, elsewhere).want(t, http.StatusCreated); a.header.Get(headerReplayed) != "" {
+			t.Fatal("a key of one tenant counted in another")
+		}
+		for _, r := range []request{
+			{method: http.MethodPost, path: path("tenants", tenant, "customers"), key: "shared", body: object{"name": "Grace"}},
+			{method: http.MethodPut, path: path("tenants", tenant, "invoices", one.number(t, "invoiceId")), key: "shared", ifMatch: etag(1), body: invoiceBody(customer)},
+			{method: http.MethodPost, path: path("tenants", tenant, "invites"), key: "shared", body: object{"email": "shared@example.org", "role": "viewer"}},
+			{method: http.MethodPost, path: "/tenants", key: "shared", body: object{"name": "Shared"}},
+		} {
+			if a := owner.do(t, r); a.status >= 300 || a.header.Get(headerReplayed) != "" {
+				t.Errorf("%s %s under a key of another operation: %d %s", r.method, r.path, a.status, a.body)
+			}
+		}
+	})
+
+	t.Run("two objects of one route", func(t *testing.T) {
+		one, two := newInvoice(t, owner, tenant, customer), newInvoice(t, owner, tenant, customer)
+		r := request{method: http.MethodPut, path: path("tenants", tenant, "invoices", one), key: "objects", ifMatch: etag(1), body: invoiceBody(customer)}
+		owner.do(t, r).want(t, http.StatusOK)
+		r.path = path("tenants", tenant, "invoices", two)
+		owner.do(t, r).refused(t, http.StatusUnprocessableEntity, "idempotency-key-reused")
+	})
+
+	t.Run("a refusal is not recorded", func(t *testing.T) {
+		second := w.newTenant(t, owner)
+		r := request{method: http.MethodPost, path: path("tenants", second, "invoices"), key: "refused", body: invoiceBody(1)}
+		owner.do(t, r).refused(t, http.StatusUnprocessableEntity, "unknown-customer")
+		newCustomer(t, owner, second)
+		if a := owner.do(t, r).want(t, http.StatusCreated); a.header.Get(headerReplayed) != "" {
+			t.Fatal("a refusal was replayed")
+		}
+	})
+
+	t.Run("a secret is not replayed", func(t *testing.T) {
+		r := request{method: http.MethodPost, path: path("tenants", tenant, "invites"), key: "secret", body: object{"email": "secret@example.org", "role": "viewer"}}
+		first := owner.do(t, r).want(t, http.StatusCreated)
+		secret := first.text(t, "token")
+		again := owner.do(t, r).want(t, http.StatusCreated)
+		if again.header.Get(headerReplayed) != "true" || bytes.Contains(again.body, []byte(secret)) {
+			t.Fatalf("the replay of an invite: %s", again.body)
+		}
+	})
+
+	t.Run("a replay is rendered for the role of now", func(t *testing.T) {
+		finance := w.newMember(t, owner, tenant, "finance")
+		r := request{method: http.MethodPost, path: invoices, key: "role", body: invoiceBody(customer).with(object{"internal": object{"note": "margin-note"}})}
+		if first := finance.do(t, r).want(t, http.StatusCreated); !bytes.Contains(first.body, []byte("margin-note")) {
+			t.Fatalf("finance does not see the internal part: %s", first.body)
+		}
+		owner.do(t, request{method: http.MethodPatch, path: path("tenants", tenant, "members", finance.name), body: object{"role": "member"}}).want(t, http.StatusOK)
+		if again := finance.do(t, r); bytes.Contains(again.body, []byte("margin-note")) {
+			t.Fatalf("a member is shown the internal part: %d %s", again.status, again.body)
+		}
+	})
+}
