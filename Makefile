@@ -28,8 +28,8 @@ lint: ## vet, formatting, golangci-lint
 fmt: ## format the source
 	gofmt -w $$(git ls-files '*.go')
 
-bench: ## measure reads and writes through the gateway against a bare handler and raw Raft
-	go run ./cmd/celldbench
+bench: build ## measure reads and writes through the gateway against a bare handler and raw Raft (ARGS="--help")
+	go run ./cmd/celldbench $(ARGS)
 
 fuzz: ## fuzz every decoder for FUZZTIME (20s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do \

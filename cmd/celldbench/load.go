@@ -98,18 +98,20 @@ type worker struct {
 	results [2]*result
 }
 
+// loop makes at least one call, however busy the machine is.
 func (w *worker) loop(ctx context.Context, phase *atomic.Int32) {
 	last := time.Now()
-	for ctx.Err() == nil && phase.Load() != over {
+	for now := last; ; last = now {
 		err := w.caller.call(ctx)
 		if ctx.Err() != nil {
 			return // broken off, whatever it says
 		}
-		now := time.Now()
+		now = time.Now()
 		// A call belongs to the phase in which it ends. One that outlasts the
 		// slice is kept with the warm-up: it did happen, and its error counts.
+		at := phase.Load()
 		r := w.results[warming]
-		if phase.Load() == measuring {
+		if at == measuring {
 			r = w.results[measuring]
 		}
 		r.calls++
@@ -119,7 +121,9 @@ func (w *worker) loop(ctx context.Context, phase *atomic.Int32) {
 			r.failed++
 			r.firstErr = cmp.Or(r.firstErr, err)
 		}
-		last = now
+		if at == over {
+			return
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -155,6 +156,15 @@ func newMachine(dir string) machine {
 			m.Load = strings.Join(f[:3], " ")
 		}
 	}
+	if c := commit(); c != "" {
+		m.Commit = c
+	}
+	return m
+}
+
+// commit is what the program was built from, as the build says or else the work
+// tree in which it runs.
+func commit() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		revision, changed := "", ""
 		for _, s := range info.Settings {
@@ -162,14 +172,18 @@ func newMachine(dir string) machine {
 			case s.Key == "vcs.revision":
 				revision = s.Value[:min(12, len(s.Value))]
 			case s.Key == "vcs.modified" && s.Value == "true":
-				changed = " with local changes"
+				changed = "+changes"
 			}
 		}
 		if revision != "" {
-			m.Commit = revision + changed
+			return revision + changed
 		}
 	}
-	return m
+	out, err := exec.Command("git", "describe", "--always", "--abbrev=12", "--dirty=+changes", "--exclude=*").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
 }
 
 func cpuModel() string {
