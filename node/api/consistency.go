@@ -149,11 +149,34 @@ func (s *Server) propose(c *call, number raftfsm.Number, body, result any) (raft
 	cmd.Key = &raftfsm.Key{Actor: string(c.scope.Actor), Operation: c.route.Name, Key: key, Hash: hash}
 	ctx, cancel := context.WithTimeout(c.r.Context(), proposal)
 	defer cancel()
+	if err := s.known(ctx, c.scope); err != nil {
+		return raftfsm.Outcome{}, err
+	}
 	out, err := s.cfg.Log.Propose(ctx, cmd)
 	if err != nil {
 		return raftfsm.Outcome{}, err
 	}
 	return out, out.Into(result)
+}
+
+// known refuses a write whose context pairs a tenant's id with another tenant's
+// uid: the log knows tenants by uid alone.
+func (s *Server) known(ctx context.Context, scope tenant.Scope) error {
+	row, err := s.cfg.Space.Tenant(scope.UID)
+	if errors.Is(err, cellfsm.ErrNotHere) {
+		// It may be in entries that a new leader has yet to apply.
+		if _, err := s.cfg.Log.ReadIndex(ctx); err != nil {
+			return err
+		}
+		row, err = s.cfg.Space.Tenant(scope.UID)
+	}
+	if err != nil {
+		return err
+	}
+	if row.ID != scope.Tenant {
+		return fault.Unknown()
+	}
+	return nil
 }
 
 const maxKey = 255

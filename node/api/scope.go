@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"celld/gateway/identity"
+	"celld/raftfsm"
 	"celld/store/fault"
 	"celld/store/tenant"
 )
@@ -18,6 +19,10 @@ var ErrStalePolicy = fault.New(fault.Unavailable, "stale-policy", "the rights un
 
 // context verifies the request's signed context.
 func (s *Server) context(r *http.Request) (identity.Context, error) {
+	verifier := s.cfg.Verifier()
+	if verifier == nil {
+		return identity.Context{}, raftfsm.ErrNotLeader // the cell is not ready for anybody yet
+	}
 	given := r.Header[identity.Header]
 	if len(given) > 1 {
 		return identity.Context{}, identity.ErrBadContext.Because(errors.New("more than one"))
@@ -26,7 +31,7 @@ func (s *Server) context(r *http.Request) (identity.Context, error) {
 	if len(given) == 1 {
 		token = given[0]
 	}
-	return s.cfg.Verifier().Verify(token)
+	return verifier.Verify(token)
 }
 
 // scope is the authority of a member's request for the tenant that its path
