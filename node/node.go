@@ -145,6 +145,8 @@ func (n *Node) watch(ctx context.Context) {
 	select {
 	case err := <-n.group.Failed():
 		n.fail(err)
+	case err := <-n.space.Failed():
+		n.fail(err)
 	case <-ctx.Done():
 	}
 }

@@ -155,13 +155,21 @@ type File struct {
 
 	mu      sync.Mutex // the writer
 	w       *Conn
-	control atomic.Pointer[Control] // as last committed
+	open    atomic.Bool             // a transaction is open; changes under mu
+	dirty   int                     // commands kept in it
+	broken  error                   // why the file may not be used any more
+	behind  bool                    // commits come later than updates
+	control atomic.Pointer[Control] // after the last update
 	commits atomic.Int64            // since the last checkpoint
 
 	rmu    sync.Mutex
 	free   []*Conn
 	closed bool
 }
+
+// commitEvery is how many commands an open transaction takes at the most: its
+// pages stay in memory.
+const commitEvery = 512
 
 // keepReaders is how many idle reader connections a file keeps.
 const keepReaders = 2
@@ -222,7 +230,8 @@ func (f *File) readControl(c *Conn) (Control, error) {
 	return ctl, err
 }
 
-// Control is the control row as last committed.
+// Control is the control row after the last update, committed or not. Read after
+// some rows it is never older than they are.
 func (f *File) Control() Control { return *f.control.Load() }
 
 // Path is where the file lies.
@@ -246,7 +255,7 @@ type Tx struct {
 	Now     int64  // unix microseconds: the command's time, never before an earlier command's
 	Index   uint64 // the log entry that holds the command
 	control Control
-	changed bool
+	kept    int // commands
 }
 
 // Control is the control row as this transaction will write it.
@@ -275,7 +284,7 @@ func (tx *Tx) Savepoint(fn func() error) error {
 			return fmt.Errorf("undo a refused command: %w (it said: %w)", undo, err)
 		}
 	} else {
-		tx.changed = true
+		tx.kept++
 	}
 	if release := tx.Query("RELEASE command", nil); release != nil {
 		return release
@@ -283,51 +292,132 @@ func (tx *Tx) Savepoint(fn func() error) error {
 	return err
 }
 
-// Update runs fn in the file's write transaction and commits if any savepoint
-// in it succeeded and fn returns nil; otherwise nothing remains. An error means
-// that nothing was committed, unless it came from the commit itself: then the
-// file must be closed and opened again.
+// Update runs fn in the file's write transaction, at an entry boundary. What its
+// savepoints kept is visible to View, Scan and Control when Update returns. After
+// an error nothing of it remains; if that took away earlier updates which were
+// not committed yet, the file refuses further use until it is opened again.
 func (f *File) Update(fn func(*Tx) error) error {
-	f.enter()
-	defer f.leave()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.usable(); err != nil {
+		return err
+	}
+	f.enter()
+	defer f.leave()
+	if !f.open.Load() {
+		if err := f.w.Query("BEGIN IMMEDIATE", nil); err != nil {
+			return err
+		}
+		f.open.Store(true)
+	}
+	tx := &Tx{Conn: f.w, control: *f.control.Load()}
+	if err := fn(tx); err != nil {
+		return f.fail(err)
+	}
+	if tx.kept > 0 {
+		if err := f.writeControl(&tx.control); err != nil {
+			return f.fail(err)
+		}
+		f.dirty += tx.kept
+		// Before the commit, so that no reader sees rows that the control row in
+		// memory does not know of.
+		f.control.Store(&tx.control)
+	}
+	if f.dirty == 0 || !f.behind || f.dirty >= commitEvery {
+		return f.commit()
+	}
+	return nil
+}
+
+func (f *File) usable() error {
 	if f.w == nil {
 		return os.ErrClosed
 	}
-	if err := f.w.Query("BEGIN IMMEDIATE", nil); err != nil {
+	return f.broken
+}
+
+func (f *File) writeControl(c *Control) error {
+	return f.w.Query("UPDATE "+f.schema.controlTable()+` SET uid = ?, tenant_id = ?, cell_key = ?, epoch = ?, state = ?,
+		move_id = ?, applied_index = ?, sequence = ?, last_time = ?`, nil, c.values()...)
+}
+
+// commit ends the open transaction, if there is one. The caller holds mu and a
+// slot.
+func (f *File) commit() error {
+	if !f.open.Load() {
+		return nil
+	}
+	end := "COMMIT"
+	if f.dirty == 0 {
+		end = "ROLLBACK"
+	}
+	if err := f.w.Query(end, nil); err != nil {
+		return f.fail(err)
+	}
+	f.dirty = 0
+	f.commits.Add(1)
+	f.open.Store(false)
+	return nil
+}
+
+// fail undoes the open transaction. If that takes away earlier updates too, err
+// is the file's last word.
+func (f *File) fail(err error) error {
+	undone := true
+	if !f.w.c.AutocommitEnabled() {
+		if undo := f.w.Query("ROLLBACK", nil); undo != nil {
+			err, undone = errors.Join(err, undo), false
+		}
+	}
+	if f.dirty > 0 || !undone {
+		f.broken = fmt.Errorf("%s has lost updates that the log holds: %w", f.path, err)
 		return err
 	}
-	tx := &Tx{Conn: f.w, control: *f.control.Load()}
-	err := fn(tx)
-	if err == nil && tx.changed {
-		err = f.w.Query("UPDATE "+f.schema.controlTable()+` SET uid = ?, tenant_id = ?, cell_key = ?, epoch = ?, state = ?,
-			move_id = ?, applied_index = ?, sequence = ?, last_time = ?`, nil, tx.control.values()...)
-		if err == nil {
-			err = f.w.Query("COMMIT", nil)
-		}
-		if err == nil {
-			committed := tx.control
-			f.control.Store(&committed)
-			f.commits.Add(1)
-			return nil
-		}
-	}
-	if !f.w.c.AutocommitEnabled() {
-		if undo := f.w.Query("ROLLBACK", nil); undo != nil && err == nil {
-			err = undo
-		}
-	}
+	f.open.Store(false)
 	return err
 }
 
-// View runs fn on a reader connection. It is for a short read that needs one
-// statement; it is not interrupted.
-func (f *File) View(fn func(*Conn) error) error { return f.read(nil, fn) }
+// Commit commits what is open.
+func (f *File) Commit() error {
+	if !f.open.Load() {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.usable(); err != nil {
+		return err
+	}
+	f.enter()
+	defer f.leave()
+	return f.commit()
+}
 
-// Scan runs fn on a reader connection in one read transaction, interrupted when
-// ctx ends. The connection is as good as new for its next user.
+// View runs fn, a few short statements, on the latest state. It is not
+// interrupted. While a transaction is open it runs on the writer's connection.
+func (f *File) View(fn func(*Conn) error) error {
+	if f.open.Load() {
+		f.mu.Lock()
+		if f.open.Load() {
+			defer f.mu.Unlock()
+			if err := f.usable(); err != nil {
+				return err
+			}
+			f.enter()
+			defer f.leave()
+			return fn(f.w)
+		}
+		f.mu.Unlock()
+	}
+	return f.read(nil, fn)
+}
+
+// Scan runs fn on a reader connection in one read transaction on the latest
+// state, interrupted when ctx ends. The connection is as good as new for its
+// next user.
 func (f *File) Scan(ctx context.Context, fn func(*Conn) error) error {
+	if err := f.Commit(); err != nil {
+		return err
+	}
 	return f.read(ctx.Done(), func(c *Conn) error {
 		if err := c.Query("BEGIN", nil); err != nil {
 			return err
@@ -358,7 +448,10 @@ func (f *File) read(done <-chan struct{}, fn func(*Conn) error) error {
 	if done != nil {
 		c.c.SetInterrupt(nil)
 	}
-	return errors.Join(err, f.giveReader(c))
+	if give := f.giveReader(c); err == nil {
+		err = give
+	}
+	return err
 }
 
 func (f *File) takeReader() (*Conn, error) {
@@ -408,6 +501,9 @@ func (f *File) maintain(sql string, args ...any) error {
 
 // Sync makes everything committed so far durable.
 func (f *File) Sync() error {
+	if err := f.Commit(); err != nil {
+		return err
+	}
 	wal, err := os.Open(f.path + "-wal") // no lock of SQLite's lives on this file
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -422,6 +518,9 @@ func (f *File) Sync() error {
 // CopyTo writes a consistent copy of the file to path, which must not exist,
 // and makes it durable.
 func (f *File) CopyTo(path string) error {
+	if err := f.Commit(); err != nil {
+		return err
+	}
 	if err := f.maintain("VACUUM INTO ?", path); err != nil {
 		return err
 	}
@@ -443,6 +542,9 @@ func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.w != nil {
+		if f.broken == nil {
+			err = errors.Join(err, f.commit())
+		}
 		err = errors.Join(err, f.w.c.Close())
 		f.w = nil
 	}

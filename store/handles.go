@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 )
 
 // NewSlots makes the semaphore around calls into SQLite that all files of a
@@ -34,6 +35,8 @@ type Handles struct {
 
 	full chan *handle // files whose WAL wants moving
 	done chan struct{}
+
+	behind *committer // nil: every update commits
 }
 
 type handle struct {
@@ -45,6 +48,7 @@ type handle struct {
 	idleAt    *list.Element // its place in idle when users == 0
 	forgotten bool          // out of byKey; closes with its last user
 	queued    bool          // in the checkpoint queue
+	pending   bool          // in the committer's queue
 	gone      chan struct{} // closed when the file is closed
 }
 
@@ -82,6 +86,7 @@ func (h *Handles) Acquire(key, path string) (f *File, release func(), err error)
 		e.file, e.err = Open(path, h.schema)
 		if e.err == nil {
 			e.file.slots = h.slots
+			e.file.behind = h.behind != nil
 		}
 		close(e.ready)
 	} else {
@@ -118,6 +123,10 @@ func (h *Handles) release(e *handle) {
 	h.mu.Lock()
 	e.users--
 	var gone []*handle
+	if e.err == nil && !e.pending && h.behind != nil && e.file.open.Load() {
+		e.pending = true
+		h.behind.add(e)
+	}
 	switch {
 	case e.users > 0:
 	case e.err != nil || e.forgotten:
@@ -192,6 +201,20 @@ func (h *Handles) Forget(key string) {
 	<-e.gone
 }
 
+// WriteBehind lets a transaction stay open over many updates, for at most age
+// after its first. It is called before the first Acquire. fail hears of a commit
+// that went wrong: the file takes no more updates then.
+func (h *Handles) WriteBehind(age time.Duration, fail func(error)) {
+	h.behind = newCommitter(age, func(e *handle) {
+		h.mu.Lock()
+		e.pending = false // first, so that an update from now on queues it again
+		h.mu.Unlock()
+		if err := e.file.Commit(); err != nil && !errors.Is(err, os.ErrClosed) {
+			fail(fmt.Errorf("commit %s: %w", e.path, err))
+		}
+	})
+}
+
 // Open is how many files are open now.
 func (h *Handles) Open() int {
 	h.mu.Lock()
@@ -233,6 +256,9 @@ func (h *Handles) Close() error {
 	close(h.full) // release sends only while not closed, under mu
 	h.mu.Unlock()
 	<-h.done
+	if h.behind != nil {
+		h.behind.close()
+	}
 	h.mu.Lock()
 	var wait []*handle
 	var idle []*handle

@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -147,6 +149,105 @@ func TestFailedUpdateKeepsEarlierSavepointsOut(t *testing.T) {
 	})
 	if !errors.Is(err, io.ErrUnexpectedEOF) || count(t, f) != 0 {
 		t.Errorf("err %v, %d notes", err, count(t, f))
+	}
+	if err := insert(f, 1, "a"); err != nil {
+		t.Error("nothing was lost, and yet the file refuses:", err)
+	}
+}
+
+func TestFailedUpdateThatLosesOthersEndsTheFile(t *testing.T) {
+	f := newFile(t)
+	f.behind = true
+	if err := insert(f, 1, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Update(func(*Tx) error { return io.ErrUnexpectedEOF }); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatal(err)
+	}
+	view := f.View(func(*Conn) error { return nil })
+	scan := f.Scan(t.Context(), func(*Conn) error { return nil })
+	for what, err := range map[string]error{"view": view, "scan": scan, "update": insert(f, 2, "b"), "sync": f.Sync()} {
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s after an update was lost: %v", what, err)
+		}
+	}
+}
+
+func TestOpenTransactionIsSeenByReadersHereAndCommittedForOthers(t *testing.T) {
+	f := newFile(t)
+	f.behind = true
+	other, err := Open(f.Path(), testSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for i, commit := range []func() error{
+		f.Commit, f.Sync, func() error { _, _, err := f.Digest(t.Context()); return err },
+		func() error { return f.Scan(t.Context(), func(*Conn) error { return nil }) },
+		func() error { return f.CopyTo(filepath.Join(t.TempDir(), "copy.db")) },
+	} {
+		if err := insert(f, uint64(i+1), fmt.Sprint("note ", i)); err != nil {
+			t.Fatal(err)
+		}
+		if here, there := count(t, f), count(t, other); here != i+1 || there != i {
+			t.Errorf("%d: before the commit %d notes are seen here and %d elsewhere", i, here, there)
+		}
+		if applied := f.Control().Applied; applied != uint64(i+1) {
+			t.Errorf("applied index is %d", applied)
+		}
+		if err := commit(); err != nil {
+			t.Fatal(err)
+		}
+		if here, there := count(t, f), count(t, other); here != i+1 || there != i+1 {
+			t.Errorf("%d: after the commit %d notes are seen here and %d elsewhere", i, here, there)
+		}
+	}
+	for i := range commitEvery {
+		if err := insert(f, uint64(i+100), fmt.Sprint("more ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f.open.Load() {
+		t.Error("an open transaction is not bounded")
+	}
+}
+
+func TestWriteBehindCommitsByAgeAndOnClose(t *testing.T) {
+	h := NewHandles(testSchema, 2, NewSlots(), slog.New(slog.DiscardHandler))
+	h.WriteBehind(time.Millisecond, func(err error) { t.Error(err) })
+	path := filepath.Join(t.TempDir(), "tenant.db")
+	if err := Create(path, testSchema, testControl, 1); err != nil {
+		t.Fatal(err)
+	}
+	f, release, err := h.Acquire("u", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := insert(f, 1, "a"); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	for f.open.Load() { // the test's deadline ends this if nobody commits
+		runtime.Gosched()
+	}
+	f, release, err = h.Acquire("u", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := insert(f, 2, "b"); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := Open(path, testSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if n := count(t, g); n != 2 || g.Control().Applied != 2 {
+		t.Errorf("%d notes, control %+v", n, g.Control())
 	}
 }
 

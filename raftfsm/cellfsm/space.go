@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"celld/raftfsm"
 	"celld/store"
@@ -20,6 +21,7 @@ type Space struct {
 	dir     string
 	cell    *store.Handles // holds cell.db alone
 	tenants *store.Handles
+	failed  chan error // holds the first commit that went wrong
 
 	// swap is held to read while a file is being opened, and to write while
 	// Install replaces files: nothing opens a file that is about to go.
@@ -35,16 +37,26 @@ var ErrNotHere = fault.New(fault.Moved, "placement-changed", "this cell does not
 // ErrFenced refuses a write or a read of a tenant that a move holds.
 var ErrFenced = fault.New(fault.Fenced, "tenant-frozen", "the tenant is being moved; retry")
 
+// commitAge is how long a tenant's transaction stays open. What a crash takes of
+// it is applied again from the log.
+const commitAge = time.Second
+
 // OpenSpace opens the files below dir, and makes cell.db if there is none yet.
 // At most maxOpen tenants' files stay open when idle. slots bounds the calls
 // into SQLite and may be nil.
 func OpenSpace(dir string, maxOpen int, slots chan struct{}, log *slog.Logger) (*Space, error) {
-	s := &Space{dir: dir, known: make(map[tenant.UID]Tenant)}
+	s := &Space{dir: dir, failed: make(chan error, 1), known: make(map[tenant.UID]Tenant)}
 	if err := store.Create(s.cellPath(), CellSchema(), store.Control{}, 0); err != nil {
 		return nil, err
 	}
 	s.cell = store.NewHandles(CellSchema(), 1, slots, log)
 	s.tenants = store.NewHandles(TenantSchema(), maxOpen, slots, log)
+	s.tenants.WriteBehind(commitAge, func(err error) {
+		select {
+		case s.failed <- err:
+		default:
+		}
+	})
 	_, release, err := s.Acquire("") // a bad cell.db is noticed now
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -228,6 +240,10 @@ func (s *Space) Sync() error { return errors.Join(s.cell.Sync(), s.tenants.Sync(
 
 // Open is how many tenants' files are open.
 func (s *Space) Open() int { return s.tenants.Open() }
+
+// Failed delivers the error of a file that could not commit: the node stops, and
+// finds what is missing in its log when it starts again.
+func (s *Space) Failed() <-chan error { return s.failed }
 
 // Close closes every file once its users are done. The last connection of a file
 // moves its WAL into it.
