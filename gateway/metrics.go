@@ -86,6 +86,9 @@ func (g *Gateway) observe(x *exchange, r *http.Request) {
 			level = slog.LevelWarn
 		}
 	}
+	if x.route != nil && (x.route.Name == "health" || x.route.Name == "ready") {
+		level = slog.LevelDebug // asked for every few seconds
+	}
 	log := g.cfg.Logger
 	if !log.Enabled(context.Background(), level) {
 		return

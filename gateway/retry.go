@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"celld/gateway/identity"
+	"celld/gateway/problem"
 	"celld/raftfsm"
 	"celld/store/fault"
 )
@@ -80,11 +82,12 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 			}
 			return nil
 		}
-		unsure = unsure || no.unsure
-		failed = n
+		unsure = unsure || no.unsure && t.inner.method != http.MethodGet
+		failed = nil
 		todo := judge(no.err)
 		if no.err.Slug == raftfsm.ErrNotLeader.Slug || no.err.Slug == errUnreachable.Slug {
 			c.learn(n, no.leader)
+			failed = n
 		}
 		if no.err.Slug == raftfsm.ErrBehind.Slug {
 			t.any = false // the leader is never behind
@@ -120,11 +123,12 @@ func (g *Gateway) attempt(ctx context.Context, n *node, t *task, token string, w
 }
 
 // settle is what a client is told after the last attempt. Once an attempt may
-// have taken effect, nothing that came later makes it certain.
+// have taken effect, only an answer that the log gave afterwards makes it certain:
+// not that a later attempt came to nothing.
 func settle(err error, unsure bool) error {
 	e := fault.As(err)
 	switch {
-	case unsure && e.Kind != fault.Internal:
+	case unsure && (problem.Status(e.Kind) == http.StatusServiceUnavailable || errors.Is(e, identity.ErrBadContext)):
 		return raftfsm.ErrUnknown.Because(err)
 	case e.Slug == raftfsm.ErrNotLeader.Slug:
 		return errNoLeader.Because(err)

@@ -107,7 +107,7 @@ func (c *Checker) check(r *http.Request, body []byte, resp *http.Response, raw [
 	// A request of our own for the document's sake: the sent one is not touched.
 	asked := r.Clone(context.WithoutCancel(r.Context()))
 	asked.Body = io.NopCloser(bytes.NewReader(body))
-	asked.URL.Scheme, asked.URL.Host = "", ""
+	asked.URL.Scheme, asked.URL.Host, asked.URL.RawPath = "", "", "" // one spelling of each path
 	route, params, err := c.router.FindRoute(asked)
 	if err != nil {
 		return offTheMap(resp, raw)
