@@ -247,6 +247,33 @@ func TestAnUnknownOutcomeIsAskedForAgainUnderTheSameKey(t *testing.T) {
 	must(t, err)
 }
 
+// A leader whose network is cut does not hang up: what was sent to it is just
+// never answered.
+func TestALeaderThatFallsSilentCostsOneAttempt(t *testing.T) {
+	c := three(t)
+	silent := make(chan bool, 1)
+	c.rpc = func(_ string, next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/propose") {
+				select {
+				case <-silent:
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				default:
+				}
+			}
+			return next.RoundTrip(r)
+		})
+	}
+	c.startAll()
+	_, rest := c.leader()
+	silent <- true
+	c.people(c.up[rest[0]].Directory, "U1")
+	if len(silent) != 0 {
+		t.Fatal("nothing was sent to the leader")
+	}
+}
+
 // dropper loses answers of proposals after the leader has given them.
 type dropper struct {
 	mu   sync.Mutex

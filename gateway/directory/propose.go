@@ -16,6 +16,11 @@ import (
 // maxPropose bounds a change with all its retries.
 const maxPropose = 8 * time.Second
 
+// maxForward bounds one attempt through another gateway. A leader that has
+// vanished without a word answers neither yes nor no, and its successor is there
+// sooner; one that lives answers within a lease's time.
+const maxForward = 2500 * time.Millisecond
+
 // Waits between the attempts of one change.
 const (
 	firstRetry = 20 * time.Millisecond
@@ -104,6 +109,8 @@ func (d *Directory) attempt(ctx context.Context, c raftfsm.Command) (raftfsm.Out
 	if !ok || name == d.cfg.Name {
 		return raftfsm.Outcome{}, raftfsm.ErrNotLeader
 	}
+	ctx, cancel := context.WithTimeout(ctx, maxForward)
+	defer cancel()
 	answer, err := d.call(ctx, name, pathPropose, &request{Command: &c})
 	if err != nil {
 		return raftfsm.Outcome{}, err
