@@ -346,17 +346,6 @@ func TestCursors(t *testing.T) {
 	}
 	wg.Wait()
 	// Inserts go on, with the same timestamp, while each list is walked.
-	stop := make(chan struct{})
-	wg.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				w.want(w.As(w.member, "POST", path, usd+`}`), 201, "")
-			}
-		}
-	})
 	for _, sort := range []string{"invoiceId", "-invoiceId", "createdAt", "-createdAt"} {
 		query := url.Values{"sort": {sort}, "limit": {"7"}}
 		seen := make(map[int64]int)
@@ -376,10 +365,11 @@ func TestCursors(t *testing.T) {
 				last = item.ID
 				seen[last]++
 			}
-			if p.Next == "" || last >= 1000 && !strings.HasPrefix(sort, "-") { // what is inserted meanwhile may come or not
+			if p.Next == "" {
 				break
 			}
 			query.Set("cursor", p.Next)
+			w.want(w.As(w.member, "POST", path, usd+`}`), 201, "")
 		}
 		for id := int64(1); id <= 1000; id++ {
 			if seen[id] != 1 {
@@ -387,8 +377,6 @@ func TestCursors(t *testing.T) {
 			}
 		}
 	}
-	close(stop)
-	wg.Wait()
 	w.Clock.Run()
 
 	var p page
