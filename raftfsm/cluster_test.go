@@ -65,10 +65,10 @@ type files struct {
 	mu   sync.Mutex
 	open map[string]*store.File
 
-	failing   func(target string) error                // local failures of Acquire
-	install   func(i int) error                        // before the i-th file is placed
-	onAcquire func(target string)                      // sees every Acquire
-	onSync    func() error                             // in place of the sync when set
+	failing   func(target string) error                  // local failures of Acquire
+	install   func(i int) error                          // before the i-th file is placed
+	onAcquire func(target string)                        // sees every Acquire
+	onSync    func() error                               // in place of the sync when set
 	handler   func(tx *store.Tx, c *Command) (err error) // cmdFail
 }
 

@@ -69,12 +69,12 @@ type Config struct {
 type Limits struct {
 	BatchCommands int // commands in one log entry; default 256
 	BatchBytes    int // bytes of one log entry; default and most 512 KiB
-	Entries       int // entries between being proposed and applied; default 4
+	Entries       int // entries between being proposed and applied; default 2
 	QueueCommands int // commands that wait to be proposed; default 4096
 	QueueBytes    int // their bytes; default 64 MiB
 
-	SnapshotEntries uint64 // entries after which a snapshot is taken; default 100,000
-	TrailingEntries uint64 // entries kept behind a snapshot; default 50,000
+	SnapshotEntries uint64 // entries after which a snapshot is taken; default 20,000
+	TrailingEntries uint64 // entries kept behind a snapshot; default 20,000
 }
 
 const maxEntryBytes = 512 << 10
@@ -102,11 +102,11 @@ func (c *Config) complete() error {
 	defaultTo(&c.Timing.Stall, 5*time.Second)
 	defaultTo(&c.Limits.BatchCommands, 256)
 	defaultTo(&c.Limits.BatchBytes, maxEntryBytes)
-	defaultTo(&c.Limits.Entries, 4)
+	defaultTo(&c.Limits.Entries, 2)
 	defaultTo(&c.Limits.QueueCommands, 4096)
 	defaultTo(&c.Limits.QueueBytes, 64<<20)
-	defaultTo(&c.Limits.SnapshotEntries, 100_000)
-	defaultTo(&c.Limits.TrailingEntries, 50_000)
+	defaultTo(&c.Limits.SnapshotEntries, 20_000)
+	defaultTo(&c.Limits.TrailingEntries, 20_000)
 	if c.Guard == nil {
 		c.Guard = func(*store.Tx, Definition, *Command) error { return nil }
 	}

@@ -75,7 +75,7 @@ func MayJoin(group, identity string) bool {
 	if group == Directory {
 		return id.Gateway()
 	}
-	return id.Cell == group
+	return !id.Gateway() && id.Cell == group
 }
 
 var errNoPeer = errors.New("the peer showed no certificate with a celld identity")

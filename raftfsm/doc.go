@@ -1,0 +1,59 @@
+// Package raftfsm replicates commands into SQLite files by Raft. It knows the
+// envelope of a command, the table of handlers, the order in which every command
+// is checked and applied, proposing, reading, snapshots and the network between
+// members; it knows nothing of what the commands mean.
+//
+// # Invariants
+//
+//   - A success answered by Propose is applied here, and its entry is fsynced on
+//     a majority.
+//   - A command's effect, its key row and the file's applied index become visible
+//     in one transaction. Entries at or below the applied index are skipped.
+//   - A refusal (a *fault.Error of guard or handler, of any kind but Internal)
+//     leaves nothing: no row, no index, no sequence, no key.
+//   - Any other error is a local failure: the member applies nothing more, its
+//     Raft traffic is cut and Group.Failed delivers the error. Its owner closes
+//     the group and ends the process.
+//   - Apply depends on the log and the files alone. At is stamped by the proposer
+//     from Config.Clock; time within a file never goes back.
+//   - ErrNotLeader, ErrBusy and kind TooLarge mean that nothing was proposed.
+//     ErrUnknown means that the command may yet take effect: only a retry under
+//     the same key tells.
+//   - ReadIndex counts only answers to requests sent after the commit index was
+//     sampled, in the leader's own term, once an entry of that term was applied.
+//   - A wiped member does not start under its old id, a member does not start in
+//     another's folder or with files that are behind its own snapshot.
+//
+// # Applying
+//
+// A batch's commands are grouped by target. Targets are applied in parallel, each
+// in log order in one store.File.Update. A log entry is either for targets or for
+// the group's own file (target ""); entries of the latter kind stand between what
+// is before and after them. Each command runs in a savepoint: time, guard, key
+// row, handler, then key row, sequence, last time and applied index are written.
+//
+// # Goroutines and locks
+//
+// A Group owns four goroutines beside Raft's: the proposer's gather and deliver,
+// the leader's follow, readIndex's serve; Close waits for all of them. Apply
+// starts up to GOMAXPROCS goroutines a batch and waits for them. A Mux's Serve
+// owns one goroutine for each connection in its handshake. fsm.mu is held while a
+// batch is applied, and taken to list the files and copy the group's own for a
+// bundle; the file locks of package store come after it. The locks of progress,
+// acks, readIndex, recentLogs and conns are leaves.
+//
+// # Bytes
+//
+// A log entry is CBOR, core deterministic: [1, [command, ...]], a command being
+// [number, target, at, epoch, actor, key or null, body] and a key [actor,
+// operation, key, hash]. The first element is the format's version. Snapshots are
+// described in bundle.go. testdata pins all of them.
+//
+// A member's folder holds log.db (raft-boltdb), stable.db (term, vote and whose
+// folder it is), snapshots/ (Raft's own store, holding manifests and received
+// bundles) and for a while bundle-*/ and install/.
+//
+// On the wire a connection is TLS 1.3 with certificates on both sides (package
+// mtls); ALPN "celld-raft/<group>" carries the library's msgpack protocol,
+// "http/1.1" goes to the process's HTTP server.
+package raftfsm
