@@ -34,13 +34,21 @@ type TransportConfig struct {
 // interface lacks; it overrides what it has to.
 type Transport struct {
 	*raft.NetworkTransport
-	name  string
-	acks  acks
-	conns conns
+	name    string
+	timeout time.Duration
+	acks    acks
+	conns   conns
 }
 
 // maxAppendBytes bounds the entries of one AppendEntries. One entry always goes.
 const maxAppendBytes = 2 << 20
+
+// inFlight is how many requests of a pipeline may wait for their answers. With
+// the library's own 2 its channels have no room: when a follower answers with a
+// higher term (after leadership was handed over, say), the reader of answers
+// goes away, and a send that waits for it then waits for ever, and Shutdown with
+// it.
+const inFlight = 16
 
 // alpn is the protocol name of a group's Raft traffic.
 func alpn(group string) string { return "celld-raft/" + group }
@@ -63,8 +71,9 @@ func NewTransport(cfg TransportConfig) (*Transport, error) {
 	t := &Transport{name: cfg.Name}
 	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Logger: raftLogger(cfg.Logger), Stream: &stream{cfg: cfg, conns: &t.conns},
-		MaxPool: 4, Timeout: cfg.Timeout, MsgpackUseNewTimeFormat: true,
+		MaxPool: 4, Timeout: cfg.Timeout, MsgpackUseNewTimeFormat: true, MaxRPCsInFlight: inFlight,
 	})
+	t.timeout = cfg.Timeout
 	return t, nil
 }
 
@@ -90,14 +99,21 @@ func (t *Transport) AppendEntriesPipeline(id raft.ServerID, to raft.ServerAddres
 	if err != nil {
 		return nil, err
 	}
-	return pipeline{p}, nil
+	return pipeline{p, t.timeout}, nil
 }
 
-type pipeline struct{ raft.AppendPipeline }
+type pipeline struct {
+	raft.AppendPipeline
+	timeout time.Duration
+}
 
-// AppendEntries implements raft.AppendPipeline.
+// AppendEntries implements raft.AppendPipeline. A send that finds no room for as
+// long as an answer may take ends the pipeline (see inFlight); the library then
+// goes on without one.
 func (p pipeline) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	limitBytes(req)
+	stuck := time.AfterFunc(p.timeout, func() { _ = p.Close() })
+	defer stuck.Stop()
 	return p.AppendPipeline.AppendEntries(req, resp)
 }
 
