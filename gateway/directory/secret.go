@@ -66,10 +66,8 @@ func parseSecret(text string) (secretKind, secretHash, bool) {
 }
 
 func checksum(kind secretKind, raw []byte) uint32 {
-	sum := crc32.NewIEEE()
-	_, _ = sum.Write([]byte{byte(kind)}) // a hash never fails
-	_, _ = sum.Write(raw)
-	return sum.Sum32()
+	head := [1]byte{byte(kind)}
+	return crc32.Update(crc32.ChecksumIEEE(head[:]), crc32.IEEETable, raw)
 }
 
 var idText = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)

@@ -139,6 +139,8 @@ func TestTenantsAndMembers(t *testing.T) {
 		t.Fatalf("%+v %v", a, err)
 	}
 
+	replayedCreation(c, d)
+
 	m := c.join(d, made.UID, "U1", "U2", tenant.Viewer)
 	if m.Name != "Mine" || m.Role != tenant.Viewer || m.Placement.Tenant != made.Tenant {
 		t.Fatalf("%+v", m)
@@ -172,6 +174,25 @@ func TestTenantsAndMembers(t *testing.T) {
 	listsAre(c, d, made)
 }
 
+// replayedCreation makes a tenant of another user twice under one key.
+func replayedCreation(c *cluster, d *Directory) {
+	t, ctx := c.t, c.context()
+	t.Helper()
+	key := &raftfsm.Key{Operation: "createTenant", Key: "k"}
+	in := NewTenant{Name: "Other", Owner: "X0"}
+	first, replayed, err := d.CreateTenant(ctx, ByUser("X0"), key, in)
+	must(t, err)
+	again, twice, err := d.CreateTenant(ctx, ByUser("X0"), key, in)
+	must(t, err)
+	if replayed || !twice || again != first {
+		t.Fatalf("%+v, then %+v", first, again)
+	}
+	must(t, d.ActivateTenant(ctx, first.UID, first.Epoch))
+	if again, _, err = d.CreateTenant(ctx, ByUser("X0"), key, in); err != nil || again.State != tenant.Placed || again.UID != first.UID {
+		t.Fatalf("%+v, %v", again, err)
+	}
+}
+
 func listsAre(c *cluster, d *Directory, made tenant.Placement) {
 	t, ctx := c.t, c.context()
 	t.Helper()
@@ -192,7 +213,7 @@ func listsAre(c *cluster, d *Directory, made tenant.Placement) {
 	}
 	all, err := d.Tenants(ctx, "", 10)
 	must(t, err)
-	if len(all) != 1 || all[0].Placement != one.Placement {
+	if len(all) != 2 || all[0].Placement != one.Placement && all[1].Placement != one.Placement {
 		t.Fatalf("%+v", all)
 	}
 	invite, _, err := d.Invite(ctx, ByUser("U1"), nil, made.UID, NewInvite{Email: "x@y", Role: tenant.Viewer})
@@ -219,7 +240,7 @@ func listsAre(c *cluster, d *Directory, made tenant.Placement) {
 	}
 	cells, err := d.Cells(ctx)
 	must(t, err)
-	if len(cells) != 1 || cells[0].Tenants != 1 || cells[0].Nodes["n1"] != "127.0.0.1:1" {
+	if len(cells) != 1 || cells[0].Tenants != 2 || cells[0].Nodes["n1"] != "127.0.0.1:1" {
 		t.Fatalf("%+v", cells)
 	}
 }

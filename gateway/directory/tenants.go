@@ -11,8 +11,8 @@ import (
 )
 
 // CreateTenant reserves id, uid, cell and first epoch of a tenant and makes its
-// owner a member. The placement that it returns is in state provisioning: the
-// caller has the cell make the tenant's file and then calls ActivateTenant.
+// owner a member. The placement that it returns is in state provisioning, unless
+// a replay finds it further: the caller has the cell make the tenant's file and then calls ActivateTenant.
 // Whoever leads the directory resumes what is left in Provisioning.
 func (d *Directory) CreateTenant(ctx context.Context, by Actor, key *raftfsm.Key, in NewTenant) (tenant.Placement, bool, error) {
 	none := tenant.Placement{}
@@ -59,8 +59,13 @@ func (d *Directory) CreateTenant(ctx context.Context, by Actor, key *raftfsm.Key
 	if err != nil {
 		return none, false, err
 	}
+	if replayed {
+		// The tenant may have gone on since: say where it is now.
+		now, err := d.TenantByUID(ctx, made.UID)
+		return now.Placement, true, err
+	}
 	return tenant.Placement{Tenant: made.ID, UID: made.UID, Cell: made.Cell, Epoch: made.Epoch, State: tenant.Provisioning,
-		Region: made.Region, Tier: made.Tier, SchemaVersion: 1, ChangedAt: made.ChangedAt}, replayed, nil
+		Region: made.Region, Tier: made.Tier, SchemaVersion: 1, ChangedAt: made.ChangedAt}, false, nil
 }
 
 // ActivateTenant says that the cell has made the tenant's file. It may be
