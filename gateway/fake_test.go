@@ -66,12 +66,17 @@ func (c *fakeCell) breakProvisioning(broken bool) {
 
 func newFakeCell(t testing.TB, name string, nodes ...string) *fakeCell {
 	t.Helper()
-	public, err := identity.NewSigner("G1", signingKey(), time.Now)
-	if err != nil {
-		t.Fatal(err)
+	var keys []identity.Key
+	for _, gateway := range []string{"G1", "G2", "G3"} {
+		s, err := identity.NewSigner(gateway, signingKey(), time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, s.Key())
 	}
 	c := &fakeCell{name: name, key: tenant.CellKey("key-of-" + name), nodes: make(map[string]*fakeNode), leader: nodes[0]}
-	if c.verifier, err = identity.NewVerifier(tenant.CellName(name), c.key, []identity.Key{public.Key()}, time.Now); err != nil {
+	var err error
+	if c.verifier, err = identity.NewVerifier(tenant.CellName(name), c.key, keys, time.Now); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {

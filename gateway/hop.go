@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 
@@ -32,17 +33,19 @@ var returned = [...]string{"Content-Type", "Content-Length", "Cache-Control", "E
 // inner is one request to a cell, whole, so that it can be sent again.
 type inner struct {
 	method, path, query string
-	header              http.Header // never changed once made
+	header              http.Header
 	body                []byte
+	sent                bool
 }
 
 // request makes one attempt's request. Each has headers of its own: a transport
 // may still look at those of an attempt that failed.
 func (in *inner) request(ctx context.Context, token string) *http.Request {
-	h := make(http.Header, len(in.header)+1)
-	for name, values := range in.header {
-		h[name] = values
+	h := in.header
+	if in.sent {
+		h = maps.Clone(h)
 	}
+	in.sent = true
 	if token != "" {
 		h[identity.Header] = []string{token}
 	}

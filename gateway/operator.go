@@ -129,9 +129,15 @@ func (g *Gateway) observeOperation(o *operation) {
 	} else if o.route != nil && o.route.open {
 		level = slog.LevelDebug // asked for every few seconds
 	}
-	g.cfg.Logger.LogAttrs(context.Background(), level, "operator request", slog.String("request_id", x.requestID), slog.String("method", o.r.Method),
-		slog.String("route", name), slog.Int("status", x.status), slog.Duration("took", g.cfg.Clock().Sub(x.begun)),
-		slog.String("peer", peerOf(o.r)), slog.String("tenant", o.vars["tenant"]), slog.String("reason", reason), slog.Any("error", x.err))
+	attrs := []slog.Attr{slog.String("request_id", x.requestID), slog.String("method", o.r.Method), slog.String("route", name),
+		slog.Int("status", x.status), slog.Duration("took", g.cfg.Clock().Sub(x.begun)), slog.String("peer", peerOf(o.r))}
+	if id := o.vars["tenant"]; id != "" {
+		attrs = append(attrs, slog.String("tenant", id))
+	}
+	if x.err != nil {
+		attrs = append(attrs, slog.String("reason", reason), slog.Any("error", x.err))
+	}
+	g.cfg.Logger.LogAttrs(context.Background(), level, "operator request", attrs...)
 }
 
 // fresh returns the first error, or what Fresh says after a read.

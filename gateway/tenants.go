@@ -56,8 +56,12 @@ func (g *Gateway) createTenant(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(tenantJSON{TenantID: p.Tenant, Name: in.Name, Role: tenant.Owner.String(), Region: p.Region, Tier: p.Tier, State: tenant.Placed,
-		CreatedAt: formatTime(time.UnixMicro(p.ChangedAt))}, replayed)
+	t, err := g.dir.Tenant(r.Context(), p.Tenant)
+	if err != nil {
+		return err
+	}
+	return x.answer(tenantJSON{TenantID: p.Tenant, Name: t.Name, Role: tenant.Owner.String(), Region: p.Region, Tier: p.Tier, State: tenant.Placed,
+		CreatedAt: formatTime(t.CreatedAt)}, replayed)
 }
 
 func checkTier(tier string) error {
@@ -128,12 +132,13 @@ func (g *Gateway) resume(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			g.resumeOnce(ctx)
+			g.resumeOnce(ctx, g.cfg.Clock().Add(-resumeAfter))
 		}
 	}
 }
 
-func (g *Gateway) resumeOnce(ctx context.Context) {
+// resumeOnce finishes what was begun before a time.
+func (g *Gateway) resumeOnce(ctx context.Context, before time.Time) {
 	if !g.dir.IsLeader() || g.dir.Fresh() != nil {
 		return
 	}
@@ -142,9 +147,8 @@ func (g *Gateway) resumeOnce(ctx context.Context) {
 		g.cfg.Logger.Warn("cannot list tenants being set up", "error", err)
 		return
 	}
-	before := g.cfg.Clock().Add(-resumeAfter).UnixMicro()
 	for _, p := range waiting {
-		if p.ChangedAt > before {
+		if p.ChangedAt > before.UnixMicro() {
 			continue
 		}
 		if err := g.provision(ctx, p); err != nil {

@@ -46,6 +46,7 @@ func listen(t testing.TB) net.Listener {
 // makes them.
 type world struct {
 	*Gateway
+	name    string
 	ca      *mtls.CA
 	public  string
 	admin   string
@@ -99,12 +100,43 @@ func signingKey() ed25519.PrivateKey {
 // newWorld opens a gateway G1 and waits until it is ready.
 func newWorld(t testing.TB, change func(*Config)) *world {
 	t.Helper()
-	w := &world{ca: newCA(t), log: &syncBuffer{}, tokens: make(map[string]string), signing: signingKey()}
-	cfg := Config{Name: "G1", Dir: t.TempDir(), Public: listen(t), Admin: listen(t), Inner: listen(t), PKI: issue(t, w.ca, mtls.Gateway("G1")),
-		OperatorToken: operatorToken, SigningKey: w.signing, Logger: slog.New(slog.NewJSONHandler(w.log, nil)),
-		Group:  Group{Bootstrap: true, Timing: timing()},
+	return newWorlds(t, 1, change)[0]
+}
+
+// newWorlds opens gateways of one directory, G1 and so on, and waits until they
+// are ready.
+func newWorlds(t testing.TB, n int, change func(*Config)) []*world {
+	t.Helper()
+	ca := newCA(t)
+	group := Group{Bootstrap: true, Timing: timing(), Peers: make(map[string]string)}
+	inner := make([]net.Listener, n)
+	for i := range n {
+		name := fmt.Sprintf("G%d", i+1)
+		inner[i] = listen(t)
+		group.Peers[name] = inner[i].Addr().String()
+		group.Voters = append(group.Voters, raftfsm.Server{ID: name, Address: name})
+	}
+	tokens := make(map[string]string)
+	all := make([]*world, n)
+	for i := range n {
+		all[i] = openWorld(t, group, &world{ca: ca, name: group.Voters[i].ID, log: &syncBuffer{}, tokens: tokens, signing: signingKey()}, inner[i], change)
+	}
+	for _, w := range all {
+		w.eventually(t, "the gateway "+w.name+" is ready", func() error {
+			if a := w.call(t, "", "GET", "/readyz", nil); a.status != 200 {
+				return fmt.Errorf("%d %s", a.status, a.body)
+			}
+			return nil
+		})
+	}
+	return all
+}
+
+func openWorld(t testing.TB, group Group, w *world, inner net.Listener, change func(*Config)) *world {
+	t.Helper()
+	cfg := Config{Name: w.name, Dir: t.TempDir(), Public: listen(t), Admin: listen(t), Inner: inner, PKI: issue(t, w.ca, mtls.Gateway(w.name)),
+		OperatorToken: operatorToken, SigningKey: w.signing, Logger: slog.New(slog.NewJSONHandler(w.log, nil)), Group: group,
 		Limits: Limits{Attempt: 500 * time.Millisecond, Total: 3 * time.Second}}
-	cfg.Group.Peers = map[string]string{"G1": cfg.Inner.Addr().String()}
 	if change != nil {
 		change(&cfg)
 	}
@@ -131,12 +163,6 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 		if t.Failed() {
 			t.Logf("the gateway's log:\n%s", w.log)
 		}
-	})
-	w.eventually(t, "the gateway is ready", func() error {
-		if a := w.call(t, "", "GET", "/readyz", nil); a.status != 200 {
-			return fmt.Errorf("%d %s", a.status, a.body)
-		}
-		return nil
 	})
 	return w
 }
