@@ -40,6 +40,8 @@ type Platform struct {
 	roles    *roles // the members in this process; nil with Isolate
 	admin    *client.Client
 	ends     chan error // a member that ended while the platform started
+	stopOnce sync.Once
+	stopErr  error
 
 	mu          sync.Mutex // guards the files below and what they hold
 	state       state
@@ -270,7 +272,15 @@ func (p *Platform) savePIDs() error {
 // answer them, then nodes hand leadership over, commit and close. When ctx ends
 // the rest is ended at once, which loses nothing that was acknowledged.
 func (p *Platform) Stop(ctx context.Context) error {
-	err := errors.Join(stopAll(ctx, p.gateways), stopAll(ctx, p.nodes))
+	p.stopOnce.Do(func() { p.stopErr = p.stop(ctx) })
+	return p.stopErr
+}
+
+func (p *Platform) stop(ctx context.Context) error {
+	front, cancel := context.WithTimeout(ctx, stopWithin+stopWithin/8) // what is left is the nodes'
+	err := stopAll(front, p.gateways)
+	cancel()
+	err = errors.Join(err, stopAll(ctx, p.nodes))
 	if p.admin != nil {
 		p.admin.Close()
 	}
