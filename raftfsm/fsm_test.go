@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -118,7 +119,8 @@ func TestBreakAtEveryCommand(t *testing.T) {
 	want := ""
 	for n := commands; n >= 0; n-- { // the first one does not break
 		fs := newFilesFor(t, "t0", "t1", "t2")
-		broken := n == commands
+		var broken atomic.Bool
+		broken.Store(n == commands)
 		fs.handler = func(tx *store.Tx, c *Command) error {
 			var b put
 			if err := Decode(c.Body, &b); err != nil {
@@ -127,8 +129,7 @@ func TestBreakAtEveryCommand(t *testing.T) {
 			if err := tx.Query("INSERT INTO item (k, v, at) VALUES (?, ?, ?)", nil, b.K, int64(tx.Index), tx.Now); err != nil {
 				return err
 			}
-			if !broken && b.K == fmt.Sprint(n) {
-				broken = true
+			if b.K == fmt.Sprint(n) && broken.CompareAndSwap(false, true) {
 				return errors.New("breaks here")
 			}
 			return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// raftLogger turns the library's log lines into slog's. Its debug lines, and its
-// warnings about what it does all the time, are dropped.
+// raftLogger turns the library's log lines into slog's. Its debug lines are
+// dropped.
 func raftLogger(to *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Off, Output: io.Discard})
 	l.RegisterSink(logSink{to})

@@ -134,6 +134,11 @@ func (p *proposer) gather() {
 		case <-p.stopping:
 			return
 		}
+		select {
+		case <-p.stopping: // before a slot that came free at the same time
+			return
+		default:
+		}
 		// Let callers that can run put their commands in first: when an entry has
 		// been answered all of its callers come back at once.
 		runtime.Gosched()
