@@ -108,6 +108,11 @@ func (c *Checker) check(r *http.Request, body []byte, resp *http.Response, raw [
 	asked := r.Clone(context.WithoutCancel(r.Context()))
 	asked.Body = io.NopCloser(bytes.NewReader(body))
 	asked.URL.Scheme, asked.URL.Host, asked.URL.RawPath = "", "", "" // one spelling of each path
+	for name, values := range asked.Header {
+		for i, v := range values {
+			asked.Header[name][i] = strings.TrimSpace(v) // as it arrives
+		}
+	}
 	route, params, err := c.router.FindRoute(asked)
 	if err != nil {
 		return offTheMap(resp, raw)
