@@ -1,6 +1,8 @@
 package directory
 
 import (
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,6 +71,40 @@ func TestARevokedSessionStaysOutWhateverFillsRace(t *testing.T) {
 	must(t, d.CloseSession(ctx, who)) // closed is closed
 	who.Kind = APIToken
 	wantSlug(t, d.CloseSession(ctx, who), "not-a-session")
+}
+
+func TestARevokedTokenStaysOutUnderLoad(t *testing.T) {
+	c := newCluster(t, "G1").startAll()
+	d := c.up["G1"].Directory
+	c.people(d, "U1")
+	ctx := c.context()
+	for range 20 {
+		made, _, err := d.CreateToken(ctx, ByUser("U1"), nil, "U1", "short-lived")
+		must(t, err)
+		stop := make(chan struct{})
+		var hammer sync.WaitGroup
+		for range 4 {
+			hammer.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_, _ = d.AuthenticateStale(ctx, made.Secret) // fills, and fills again
+					}
+				}
+			})
+		}
+		_, err = d.RevokeToken(ctx, ByUser("U1"), nil, "U1", made.ID)
+		must(t, err)
+		for range 100 {
+			if _, err := d.AuthenticateStale(ctx, made.Secret); !errors.Is(err, ErrUnauthenticated) {
+				t.Fatal("a revoked token was let in")
+			}
+		}
+		close(stop)
+		hammer.Wait()
+	}
 }
 
 func TestTokens(t *testing.T) {

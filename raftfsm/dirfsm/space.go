@@ -121,7 +121,9 @@ func (s *Space) Touch(sequence uint64) {
 func (s *Space) Holds(sequence uint64) bool { return sequence >= s.touched.Load() }
 
 // View runs fn on the file as it is and returns the file's sequence from before.
-// What fn reads may be kept for as long as Holds(sequence).
+// What fn reads may be kept for as long as Holds(sequence): the file shows a
+// sequence before its commit, but its View waits for a commit under way, so fn
+// sees everything up to the sequence.
 func (s *Space) View(fn func(*store.Conn) error) (sequence uint64, err error) {
 	f, release, err := s.Acquire("")
 	if err != nil {
