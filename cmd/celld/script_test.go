@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"celld/cmd/celld/platform"
+	"celld/cmd/celld/platform/port"
 )
 
 // patience bounds what a script waits for; it asks again every tick.
@@ -25,6 +27,8 @@ const (
 func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"exits":       exits,
+		"ports":       ports,
+		"ready":       ready,
 		"up":          up,
 		"get":         get,
 		"kill-member": killMember,
@@ -91,7 +95,34 @@ func status(url, token string) (int, error) {
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// up DIR waits until the platform on DIR is ready and sets GATEWAY and ADMIN. A
+// ports NAME... holds a free address for each name until the script ends.
+func ports(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: ports NAME...")
+	}
+	for _, name := range args {
+		p, err := port.Reserve("127.0.0.1:0")
+		ts.Check(err)
+		ts.Defer(func() { ts.Check(p.Release()) })
+		ts.Setenv(name, p.Addr())
+	}
+}
+
+// ready ADDR waits until the gateway at an address is ready.
+func ready(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: ready ADDR")
+	}
+	until(ts, args[0]+" is not ready", func() error {
+		code, err := status("http://"+args[0]+"/readyz", "")
+		if err == nil && code != http.StatusOK {
+			err = errors.New("it answers " + strconv.Itoa(code))
+		}
+		return err
+	})
+}
+
+// up DIR waits until the platform on DIR is ready and sets GATEWAY, ADMIN and HTTP (host:port). A
 // platform that was there before must be gone: its credentials are.
 func up(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
@@ -112,6 +143,7 @@ func up(ts *testscript.TestScript, neg bool, args []string) {
 	})
 	ts.Setenv("GATEWAY", c.Gateway)
 	ts.Setenv("ADMIN", c.Admin)
+	ts.Setenv("HTTP", strings.TrimPrefix(c.Gateway, "http://"))
 }
 
 // get STATUS DIR USER PATH holds what a user gets for a path.

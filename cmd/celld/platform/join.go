@@ -55,7 +55,7 @@ func (p *Platform) join(ctx context.Context) error {
 func (p *Platform) adminURLs() []string {
 	var urls []string
 	for _, a := range p.plan.admins {
-		urls = append(urls, "http://"+reachable(a.addr))
+		urls = append(urls, "http://"+reachable(a.Addr()))
 	}
 	return urls
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"celld/cmd/celld/platform/port"
 	"celld/cmd/celld/settings"
 	"celld/raftfsm/mtls"
 )
@@ -21,9 +22,9 @@ type plan struct {
 	run      string
 	gateways []settings.Gateway
 	nodes    []settings.Node
-	ports    map[string]*port // by member: the inner port
-	public   []*port
-	admins   []*port
+	ports    map[string]*port.Port // by member: the inner port
+	public   []*port.Port
+	admins   []*port.Port
 }
 
 // certLife outlives any start that somebody may forget about.
@@ -33,16 +34,16 @@ const certLife = 5 * 365 * 24 * time.Hour
 func (pl *plan) release() error {
 	var err error
 	for _, p := range pl.ports {
-		err = errors.Join(err, p.release())
+		err = errors.Join(err, p.Release())
 	}
 	for _, p := range append(pl.public, pl.admins...) {
-		err = errors.Join(err, p.release())
+		err = errors.Join(err, p.Release())
 	}
 	return err
 }
 
 func newPlan(o Options, s state) (*plan, error) {
-	pl := &plan{run: filepath.Join(o.Dir, "run"), ports: map[string]*port{}}
+	pl := &plan{run: filepath.Join(o.Dir, "run"), ports: map[string]*port.Port{}}
 	err := pl.fill(o, s)
 	if err != nil {
 		return nil, errors.Join(err, pl.release())
@@ -98,11 +99,11 @@ func (pl *plan) fill(o Options, s state) error {
 
 // member gives a member its inner address and its identity.
 func (pl *plan) member(ca *mtls.CA, identity, name string, c *settings.Common) error {
-	p, err := reserve("127.0.0.1:0")
+	p, err := port.Reserve("127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	pl.ports[name], c.Inner = p, p.addr
+	pl.ports[name], c.Inner = p, p.Addr()
 	pki, err := ca.Issue(identity, time.Now(), certLife)
 	if err != nil {
 		return err
@@ -119,12 +120,12 @@ func (pl *plan) front(o Options) error {
 		if err != nil {
 			return err
 		}
-		pl.public, pl.gateways[i].HTTP = append(pl.public, public), public.addr
+		pl.public, pl.gateways[i].HTTP = append(pl.public, public), public.Addr()
 		admin, err := next(o.Admin, pl.admins, "--admin")
 		if err != nil {
 			return err
 		}
-		pl.admins, pl.gateways[i].Admin = append(pl.admins, admin), admin.addr
+		pl.admins, pl.gateways[i].Admin = append(pl.admins, admin), admin.Addr()
 	}
 	return nil
 }
@@ -133,18 +134,18 @@ func (pl *plan) front(o Options) error {
 const nextPorts = 200
 
 // next holds addr if it is the first of its kind, or a free one after the last.
-func next(addr string, before []*port, flag string) (*port, error) {
+func next(addr string, before []*port.Port, flag string) (*port.Port, error) {
 	if len(before) == 0 {
-		p, err := reserve(addr)
+		p, err := port.Reserve(addr)
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w; choose another address with %s", flag, addr, err, flag)
 		}
-		if err := p.tryListen(); err != nil {
-			return nil, errors.Join(fmt.Errorf("%s %s: %w; choose another address with %s", flag, addr, err, flag), p.release())
+		if err := p.TryListen(); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s %s: %w; choose another address with %s", flag, addr, err, flag), p.Release())
 		}
 		return p, nil
 	}
-	host, service, err := net.SplitHostPort(before[len(before)-1].addr)
+	host, service, err := net.SplitHostPort(before[len(before)-1].Addr())
 	if err != nil {
 		return nil, err
 	}
@@ -156,18 +157,18 @@ func next(addr string, before []*port, flag string) (*port, error) {
 		if number++; number > 65535 {
 			break
 		}
-		p, err := reserve(net.JoinHostPort(host, strconv.Itoa(number)))
+		p, err := port.Reserve(net.JoinHostPort(host, strconv.Itoa(number)))
 		if err != nil {
 			continue
 		}
-		if err := p.tryListen(); err == nil {
+		if err := p.TryListen(); err == nil {
 			return p, nil
 		}
-		if err := p.release(); err != nil {
+		if err := p.Release(); err != nil {
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("%s: no free port for a further gateway after %s", flag, before[len(before)-1].addr)
+	return nil, fmt.Errorf("%s: no free port for a further gateway after %s", flag, before[len(before)-1].Addr())
 }
 
 func (pl *plan) readyFile() string { return filepath.Join(pl.run, "ready") }

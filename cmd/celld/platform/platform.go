@@ -132,10 +132,10 @@ func (p *Platform) prepare() error {
 	p.credentials.OperatorToken = token
 	p.credentials.Gateways = nil
 	for _, public := range p.plan.public {
-		p.credentials.Gateways = append(p.credentials.Gateways, "http://"+reachable(public.addr))
+		p.credentials.Gateways = append(p.credentials.Gateways, "http://"+reachable(public.Addr()))
 	}
 	p.credentials.Gateway = p.credentials.Gateways[0]
-	p.credentials.Admin = "http://" + reachable(p.plan.admins[0].addr)
+	p.credentials.Admin = "http://" + reachable(p.plan.admins[0].Addr())
 	if p.credentials.Users == nil {
 		p.credentials.Users = map[string]string{}
 	}

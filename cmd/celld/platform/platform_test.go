@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"celld/cmd/celld/client"
+	"celld/cmd/celld/platform/port"
 	"celld/store/fault"
 )
 
@@ -222,17 +223,17 @@ func TestMemberStopsAndStartsWithinTheProcess(t *testing.T) {
 
 func TestStartRefusesWhatItCannotDo(t *testing.T) {
 	dir := t.TempDir()
-	taken, err := reserve("127.0.0.1:0")
+	taken, err := port.Reserve("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := taken.listen()
+	l, err := taken.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
 		closed(t, l)
-		if err := taken.release(); err != nil {
+		if err := taken.Release(); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -242,8 +243,8 @@ func TestStartRefusesWhatItCannotDo(t *testing.T) {
 	}{
 		{"--replicas", func(o *Options) { o.Replicas = 9 }},
 		{"--gateways", func(o *Options) { o.Gateways = -1 }},
-		{"another address with --http", func(o *Options) { o.HTTP = taken.addr }},
-		{"another address with --admin", func(o *Options) { o.Admin = taken.addr }},
+		{"another address with --http", func(o *Options) { o.HTTP = taken.Addr() }},
+		{"another address with --admin", func(o *Options) { o.Admin = taken.Addr() }},
 		{"host:port", func(o *Options) { o.HTTP = "8080" }},
 		{"newer celld", func(o *Options) {
 			if err := writeJSON(statePath(dir), state{Version: 99}); err != nil {

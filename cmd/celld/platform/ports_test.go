@@ -10,37 +10,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"celld/cmd/celld/platform/port"
 )
 
 func closed(t *testing.T, c io.Closer) {
 	t.Helper()
 	if err := c.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestHeldPortIsListenedOnAgainAndAgain(t *testing.T) {
-	p, err := reserve("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		l, err := p.listen()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := net.Dial("tcp", p.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		closed(t, c)
-		closed(t, l)
-	}
-	if _, err := net.Dial("tcp", p.addr); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a held port that nobody listens on answers %v", err)
-	}
-	if err := p.release(); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -54,29 +31,19 @@ func TestPortsInUse(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "--http") || !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("got %v", err)
 	}
-	first := &port{addr: "127.0.0.1:0"}
-	host, _, err := net.SplitHostPort(l.Addr().String())
+	first, err := port.Reserve("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.addr = net.JoinHostPort(host, "20000")
-	second, err := next("", []*port{first}, "--http")
+	second, err := next("", []*port.Port{first}, "--http")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if second.addr == first.addr || second.addr == l.Addr().String() {
-		t.Errorf("the next port is %s", second.addr)
+	if second.Addr() == first.Addr() || second.Addr() == l.Addr().String() {
+		t.Errorf("the next port is %s", second.Addr())
 	}
-	if err := second.release(); err != nil {
+	if err := errors.Join(first.Release(), second.Release()); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestBadAddresses(t *testing.T) {
-	for _, addr := range []string{"", "8080", "127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000"} {
-		if _, err := reserve(addr); err == nil {
-			t.Errorf("%q passes", addr)
-		}
 	}
 }
 

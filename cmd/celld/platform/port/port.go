@@ -1,4 +1,9 @@
-package platform
+// Package port holds addresses for processes that come and go. A held address is
+// one that its owner can listen on again and again, and nobody else gets by
+// asking for any free one.
+//
+// It keeps no state of its own and starts no goroutines.
+package port
 
 import (
 	"errors"
@@ -10,18 +15,20 @@ import (
 	"syscall"
 )
 
-// port is an address held for one member while the platform runs. The socket is
-// bound and never listens, so that the member, which may be a child process that
-// dies and returns, finds its address still free: Linux lets another socket with
-// SO_REUSEADDR bind and listen there, and gives the port to nobody who asks for
-// any free one.
-type port struct {
+// Port is a held address. Its socket is bound and never listens: Linux lets
+// another socket with SO_REUSEADDR, in this process or in a child, bind and listen
+// there, and gives the port to nobody who asks for any free one. While nobody
+// listens a connection is refused at once.
+type Port struct {
 	addr string
 	held *os.File
 }
 
-// reserve holds addr; port 0 means any free one.
-func reserve(addr string) (*port, error) {
+// Addr is the address as host:port.
+func (p *Port) Addr() string { return p.addr }
+
+// Reserve holds addr; port 0 means any free one.
+func Reserve(addr string) (*Port, error) {
 	host, service, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not an address of the form host:port: %w", addr, err)
@@ -57,7 +64,7 @@ func reserve(addr string) (*port, error) {
 	case *syscall.SockaddrInet6:
 		number = uint64(b.Port)
 	}
-	return &port{addr: net.JoinHostPort(host, strconv.FormatUint(number, 10)), held: held}, nil
+	return &Port{addr: net.JoinHostPort(host, strconv.FormatUint(number, 10)), held: held}, nil
 }
 
 func resolve(host string) (netip.Addr, error) {
@@ -81,17 +88,18 @@ func sockaddr(ip netip.Addr, number int) (int, syscall.Sockaddr) {
 	return syscall.AF_INET6, &syscall.SockaddrInet6{Port: number, Addr: ip.As16()}
 }
 
-// listen opens the listener for which the port was held.
-func (p *port) listen() (net.Listener, error) { return net.Listen("tcp", p.addr) }
+// Listen opens a listener at the held address.
+func (p *Port) Listen() (net.Listener, error) { return net.Listen("tcp", p.addr) }
 
-// tryListen reports whether the member will be able to listen: an address that
-// another process holds but does not listen on yet can be bound all the same.
-func (p *port) tryListen() error {
-	l, err := p.listen()
+// TryListen reports whether the owner will be able to listen: an address where
+// somebody else holds a bound socket without listening can be held all the same.
+func (p *Port) TryListen() error {
+	l, err := p.Listen()
 	if err != nil {
 		return err
 	}
 	return l.Close()
 }
 
-func (p *port) release() error { return p.held.Close() }
+// Release gives the address back.
+func (p *Port) Release() error { return p.held.Close() }
