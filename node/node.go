@@ -292,7 +292,7 @@ func (n *Node) close(ctx context.Context) error {
 		log.Warn("requests under way were cut off", "error", err)
 	}
 	cancel()
-	if n.group.IsLeader() {
+	if n.group.IsLeader() && ctx.Err() == nil {
 		transfer, cancel := context.WithTimeout(ctx, transferTime)
 		if err := n.group.Transfer(transfer); err != nil {
 			log.Info("leadership was not handed over", "error", err)

@@ -252,7 +252,8 @@ func TestIdempotency(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if first.Load() != 1 || replays.Load() != 49 || len(slices.Compact(bodies)) != 1 {
+	// None is the first where its outcome was unknown and it was asked again.
+	if first.Load() > 1 || first.Load()+replays.Load() != 50 || len(slices.Compact(bodies)) != 1 {
 		t.Errorf("%d first answers, %d replays, %q", first.Load(), replays.Load(), slices.Compact(bodies))
 	}
 	// The first answer stays what it was, whatever became of the invoice.

@@ -128,7 +128,7 @@ func (c *Cluster) open(name string, l net.Listener, first bool) {
 		Cell: c.Cell, Name: name, Region: "here", Dir: filepath.Join(c.dir, name), Listener: l,
 		PKI: c.Issue(mtls.Node(string(c.Cell), name)), Peers: maps.Clone(c.addrs), Bootstrap: first,
 		ContextKeys: []identity.Key{c.Signer.Key()}, Logger: logger, Clock: c.Clock.Now,
-		Timing: raftfsm.Timing{Heartbeat: 400 * time.Millisecond, Commit: 10 * time.Millisecond},
+		Timing: raftfsm.Timing{Heartbeat: 800 * time.Millisecond, Commit: 10 * time.Millisecond},
 	})
 	c.check(err)
 	c.mu.Lock()
