@@ -315,9 +315,6 @@ func (f *File) Update(fn func(*Tx) error) error {
 		return f.fail(err)
 	}
 	if tx.kept > 0 {
-		if err := f.writeControl(&tx.control); err != nil {
-			return f.fail(err)
-		}
 		f.dirty += tx.kept
 		// Before the commit, so that no reader sees rows that the control row in
 		// memory does not know of.
@@ -347,9 +344,12 @@ func (f *File) commit() error {
 	if !f.open.Load() {
 		return nil
 	}
-	end := "COMMIT"
-	if f.dirty == 0 {
-		end = "ROLLBACK"
+	end := "ROLLBACK"
+	if f.dirty > 0 {
+		end = "COMMIT"
+		if err := f.writeControl(f.control.Load()); err != nil {
+			return f.fail(err)
+		}
 	}
 	if err := f.w.Query(end, nil); err != nil {
 		return f.fail(err)

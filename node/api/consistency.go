@@ -89,19 +89,7 @@ func (s *Server) read(c *call, a *answer, fn func(*store.Conn) error) error {
 	if err := s.settle(c); err != nil {
 		return err
 	}
-	return s.open(c, a, func(f *store.File) error { return f.View(behind(a, fn)) })
-}
-
-// behind reads the index behind the rows, so that it is never below what they
-// show.
-func behind(a *answer, fn func(*store.Conn) error) func(*store.Conn) error {
-	return func(conn *store.Conn) (err error) {
-		if err := fn(conn); err != nil {
-			return err
-		}
-		a.index, err = cellfsm.AppliedIndex(conn)
-		return err
-	}
+	return s.open(c, a, func(f *store.File) error { return f.View(fn) })
 }
 
 // open runs fn on the file of the scope's tenant, if the scope may read it.
@@ -114,8 +102,12 @@ func (s *Server) open(c *call, a *answer, fn func(*store.File) error) error {
 	if err := s.admit(file.Control(), c.scope); err != nil {
 		return err
 	}
-	a.epoch = c.scope.Epoch
-	return fn(file)
+	if err := fn(file); err != nil {
+		return err
+	}
+	// Read after the rows, the index is never below what they show.
+	a.epoch, a.index = c.scope.Epoch, file.Control().Applied
+	return nil
 }
 
 func (s *Server) admit(ctl store.Control, scope tenant.Scope) error {

@@ -128,11 +128,3 @@ func selectInvoices(t tenant.ID, f InvoiceFilter) *selection {
 	s.created(f.CreatedAfter, f.CreatedBefore)
 	return s
 }
-
-// AppliedIndex reads the last log entry with an effect in the file. Read after
-// or together with rows, it is not below what they show.
-func AppliedIndex(c *store.Conn) (index uint64, err error) {
-	_, err = c.One("SELECT applied_index FROM tenant_control",
-		func(r *store.Row) error { index = uint64(r.ColumnInt64(0)); return nil })
-	return index, err
-}
