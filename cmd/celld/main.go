@@ -49,7 +49,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(c int) { code = c }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.UsageOnError(),
 	)
 	if err != nil {
 		fmt.Fprintf(stderr, "celld: %v\n", err)

@@ -121,6 +121,12 @@ func (m *Member) supervise(ctx context.Context, halt <-chan context.Context, don
 	launchCtx := ctx
 	for started := false; ; started = true {
 		life, err := m.launch(launchCtx)
+		if err == nil {
+			m.set(life)
+			if err := m.changed(); err != nil {
+				m.logger.Error("record the member's process", "node", m.name, "error", err)
+			}
+		}
 		if !started {
 			first <- err
 			if err != nil {
@@ -129,11 +135,6 @@ func (m *Member) supervise(ctx context.Context, halt <-chan context.Context, don
 			launchCtx = context.WithoutCancel(ctx)
 		}
 		if err == nil {
-			m.set(life)
-			err = m.changed()
-			if err != nil {
-				m.logger.Error("record the member's process", "node", m.name, "error", err)
-			}
 			select {
 			case stopCtx := <-halt:
 				err := life.stop(stopCtx)
