@@ -143,6 +143,22 @@ func TestRetries(t *testing.T) {
 		}
 		c.lead("n1")
 	})
+	t.Run("an index that is not there", func(t *testing.T) {
+		c.all()
+		for _, n := range c.nodes {
+			n.next(refuse(raftfsm.ErrBehind))
+		}
+		header := http.Header{"Celld-Min-Index": {"1.999"}, "Celld-Consistency": {"stale"}}
+		if a := w.send(t, request{user: "U7", method: "GET", path: invoice, header: header}).want(t, 503); a.problem(t) != "behind" {
+			t.Errorf("answered %s", a.body)
+		}
+		if got := c.all(); len(got) > 2 {
+			t.Errorf("asked %d times", len(got))
+		}
+		for _, n := range c.nodes {
+			n.forget()
+		}
+	})
 	t.Run("a member is removed meanwhile", func(t *testing.T) {
 		c.all()
 		n1.next(func(rw http.ResponseWriter, r *http.Request) {

@@ -90,7 +90,8 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 			failed = n
 		}
 		if no.err.Slug == raftfsm.ErrBehind.Slug {
-			t.any = false // the leader is never behind
+			// Whom the leader is behind asks for an index that is not there.
+			todo.again, t.any = t.any, false
 		}
 		if !todo.again || todo.few && t.attempts >= fewAttempts || ctx.Err() != nil {
 			return settle(no.err, unsure)
