@@ -25,6 +25,10 @@ type load struct {
 
 // imports shows that files come in once, however often they are loaded.
 func imports(t *testing.T, w *world) {
+	chinook := []string{
+		"customers.reference=CustomerId", "customers.name=FirstName+LastName", "customers.email=Email", "customers.country=Country",
+		"invoices.reference=InvoiceId", "invoices.customer=CustomerId", "invoices.amount=Total", "invoices.issuedAt=InvoiceDate",
+	}
 	t.Run("chinook", func(t *testing.T) {
 		dir := filepath.Join("..", "..", "..", "..", "shared", "data", "chinook")
 		if _, err := os.Stat(dir); err != nil {
@@ -32,12 +36,29 @@ func imports(t *testing.T, w *world) {
 		}
 		importTwice(t, w, load{
 			customers: filepath.Join(dir, "customers.csv"), invoices: filepath.Join(dir, "invoices.csv"),
-			maps: []string{
-				"customers.reference=CustomerId", "customers.name=FirstName+LastName", "customers.email=Email", "customers.country=Country",
-				"invoices.reference=InvoiceId", "invoices.customer=CustomerId", "invoices.amount=Total", "invoices.issuedAt=InvoiceDate",
-			},
-			currency: "USD", wantCustomers: 59, wantInvoices: 412, wantSum: 232860,
+			maps: chinook, currency: "USD", wantCustomers: 59, wantInvoices: 412, wantSum: 232860,
 		})
+	})
+	t.Run("rows that cannot be loaded", func(t *testing.T) {
+		owner := w.newUser(t)
+		tenant := w.newTenant(t, owner)
+		dir := filepath.Join("..", "importer", "testdata")
+		l := load{customers: filepath.Join(dir, "customers.csv"), invoices: filepath.Join(dir, "invoices.csv"), maps: append([]string{"invoices.memo=Memo"}, chinook...), currency: "USD"}
+		for run, created := range []int64{4, 0} {
+			s, text, complaints, err := l.run(t, w, owner, tenant)
+			// A negative amount, a customer who is not there, half a cent, a thousands separator.
+			if err == nil || s.Complete || s.Changed != (run == 0) || s.Customers.Created != created || s.Customers.Rows != 4 || s.Invoices.Failed != 4 || s.Invoices.Rows != 7 {
+				t.Fatalf("run %d: %v %s", run+1, err, text)
+			}
+			for _, word := range []string{"invoices.csv:5: ", "[unknown-customer]", "invoices.csv:7: ", "[invalid-amount]"} {
+				if !strings.Contains(complaints, word) {
+					t.Errorf("run %d: %q is not among the complaints:\n%s", run+1, word, complaints)
+				}
+			}
+		}
+		if n := len(walk(t, owner, path("tenants", tenant, "invoices"), "", 7, nil)); n != 3 {
+			t.Errorf("there are %d invoices", n)
+		}
 	})
 	t.Run("accents, joins, three exponents", func(t *testing.T) {
 		dir := t.TempDir()
@@ -60,26 +81,35 @@ func imports(t *testing.T, w *world) {
 	})
 }
 
-func importTwice(t *testing.T, w *world, l load) {
-	owner := w.newUser(t)
-	tenant := w.newTenant(t, owner)
+// run imports into a tenant once and returns the summary, and what was said about
+// rows that were not loaded.
+func (l load) run(t *testing.T, w *world, owner caller, tenant string) (s importer.Summary, text, complaints string, err error) {
+	t.Helper()
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte(owner.token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := func() (s importer.Summary, text string) {
-		var out, log bytes.Buffer
-		c := importer.Command{
-			Gateway: w.gateways[0], TokenFile: token, Tenant: tenant, Currency: l.currency,
-			Customers: l.customers, Invoices: l.invoices, Map: l.maps, Parallel: 8, RetryFor: time.Minute, JSON: true,
+	var out, log bytes.Buffer
+	c := importer.Command{
+		Gateway: w.gateways[0], TokenFile: token, Tenant: tenant, Currency: l.currency,
+		Customers: l.customers, Invoices: l.invoices, Map: l.maps, Parallel: 8, RetryFor: time.Minute, JSON: true,
+	}
+	err = c.Import(t.Context(), &out, &log)
+	if broken := json.Unmarshal(out.Bytes(), &s); broken != nil {
+		t.Fatalf("import: %v; the summary is not JSON: %v\n%s%s", err, broken, out.String(), log.String())
+	}
+	return s, out.String(), log.String(), err
+}
+
+func importTwice(t *testing.T, w *world, l load) {
+	owner := w.newUser(t)
+	tenant := w.newTenant(t, owner)
+	run := func() (importer.Summary, string) {
+		s, text, complaints, err := l.run(t, w, owner, tenant)
+		if err != nil {
+			t.Fatalf("import: %v\n%s%s", err, text, complaints)
 		}
-		if err := c.Import(t.Context(), &out, &log); err != nil {
-			t.Fatalf("import: %v\n%s%s", err, out.String(), log.String())
-		}
-		if err := json.Unmarshal(out.Bytes(), &s); err != nil {
-			t.Fatalf("the summary is not JSON: %v\n%s", err, out.String())
-		}
-		return s, out.String()
+		return s, text
 	}
 	check := func(when string, s importer.Summary, text string, created bool) {
 		wantCustomers, wantInvoices, there := int64(l.wantCustomers), int64(l.wantInvoices), int64(0)

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"celld/cmd/celld/platform"
+	"celld/gateway/openapitest"
 )
 
 // scratch holds what is built once for all tests.
@@ -72,9 +73,12 @@ func TestPlatform(t *testing.T) {
 		run  func(*testing.T, *world)
 	}{
 		{"matrix", adversarial}, {"forged", forged}, {"cell port", cellPort}, {"sessions", sessions}, {"suspension", suspension},
-		{"idempotency", idempotency}, {"versions", versions}, {"bad input", badInput}, {"cursors", cursors}, {"import", imports},
+		{"idempotency", idempotency}, {"versions", versions}, {"freshness", freshness}, {"bad input", badInput}, {"cursors", cursors}, {"import", imports},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
+	}
+	if flag.Lookup("test.run").Value.String() == "" {
+		everyRouteSucceeded(t, w.checker)
 	}
 }
 
@@ -93,7 +97,8 @@ type world struct {
 	dir      string
 	gateways []string // URLs
 	operator caller
-	http     *http.Client
+	http     *http.Client // of the public API
+	checker  *openapitest.Checker
 	count    *atomic.Int64
 	clock    *clock // of nodes in this process
 	stopped  bool
@@ -127,11 +132,11 @@ func start(t *testing.T, s setup) *world {
 	}
 	t.Logf("the platform was ready after %s", time.Since(begun).Round(time.Millisecond))
 	given := p.Credentials()
-	w := &world{platform: p, dir: s.dir, gateways: given.Gateways, http: checkedClient(t), count: &atomic.Int64{}, clock: c}
-	w.operator = caller{http: w.http, base: given.Admin, name: "the operator", token: given.OperatorToken}
+	w := &world{platform: p, dir: s.dir, gateways: given.Gateways, count: &atomic.Int64{}, clock: c}
+	w.http, w.checker = checkedClient(t)
+	w.operator = caller{http: plainClient(t), base: given.Admin, name: "the operator", token: given.OperatorToken}
 	t.Cleanup(func() {
 		w.stop(t)
-		w.http.CloseIdleConnections()
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}

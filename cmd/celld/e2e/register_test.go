@@ -113,7 +113,7 @@ func register(t *testing.T, w *world, owner caller) {
 	}
 	for range kills {
 		before := answered.Load()
-		eventually(t, "the register is in use", func() bool { return answered.Load() > before+10*callers || t.Failed() })
+		eventually(t, "the register is in use", func() bool { return answered.Load() > before+40*callers || t.Failed() })
 		restarted := w.strike(t, "C2/"+w.awaitCell(t, "C2").leader)
 		restarted()
 		w.awaitCell(t, "C2")

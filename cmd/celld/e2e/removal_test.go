@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -29,6 +30,38 @@ func TestRemoval(t *testing.T) {
 			w.removeUnderFire(t, owner.at(w.gateways[i]), member, tenant, -1)
 		}
 	})
+	for asleep, base := range w.gateways {
+		t.Run(fmt.Sprintf("G%d asleep", asleep+1), func(t *testing.T) {
+			member := w.newMember(t, owner, tenant, "admin")
+			for _, base := range w.gateways {
+				member.at(base).get(t, target).want(t, http.StatusOK)
+			}
+			pid := w.pids(t)[fmt.Sprintf("G%d", asleep+1)]
+			signal(t, pid, syscall.SIGSTOP)
+			awake := sync.OnceFunc(func() { signal(t, pid, syscall.SIGCONT) })
+			defer awake()
+			// Requests wait in front of the gateway while the member is removed behind its back.
+			answers := make(chan answer, 8)
+			for range cap(answers) {
+				go func() {
+					a, err := member.at(base).try(context.Background(), request{method: http.MethodGet, path: target})
+					if err != nil {
+						t.Errorf("a request that waited: %v", err)
+					}
+					answers <- a
+				}()
+			}
+			remove(t, owner.at(w.gateways[(asleep+1)%len(w.gateways)]), member, tenant)
+			awake()
+			for range cap(answers) {
+				if a := <-answers; a.status != http.StatusNotFound && a.status != http.StatusServiceUnavailable {
+					t.Errorf("the gateway woke up and answered %d to a member who was removed: %s", a.status, a.body)
+				}
+			}
+			eventually(t, base+" is back", func() bool { return owner.at(base).get(t, target).status == http.StatusOK })
+			member.at(base).get(t, target).want(t, http.StatusNotFound)
+		})
+	}
 	for away, base := range w.gateways {
 		t.Run(fmt.Sprintf("G%d cut off", away+1), func(t *testing.T) {
 			member := w.newMember(t, owner, tenant, "admin")
@@ -39,6 +72,13 @@ func TestRemoval(t *testing.T) {
 			eventually(t, base+" notices that it is cut off", func() bool { return member.at(base).get(t, target).status == http.StatusServiceUnavailable })
 			member.at(base).get(t, target).refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
 			owner.at(base).get(t, target).refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
+			owner.at(base).post(t, target+"/customers", object{"name": "Lost"}).refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
+			// Old answers are for those who ask for them, and for reads of records alone.
+			stale := http.Header{"Celld-Consistency": {"stale"}}
+			owner.at(base).do(t, request{method: http.MethodGet, path: target + "/customers", header: stale}).want(t, http.StatusOK)
+			owner.at(base).do(t, request{method: http.MethodGet, path: target, header: stale}).refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
+			owner.at(base).do(t, request{method: http.MethodPost, path: target + "/customers", header: stale, body: object{"name": "Lost"}}).
+				refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
 			other := owner.at(w.gateways[(away+1)%len(w.gateways)])
 			eventually(t, "the two others have a leader", func() bool { return other.get(t, target).status == http.StatusOK })
 			w.removeUnderFire(t, other, member, tenant, away)
@@ -80,6 +120,20 @@ func (w *world) removeUnderFire(t *testing.T, owner, member caller, tenant strin
 		})
 	}
 	eventually(t, "the member is let in at first", func() bool { return admitted.Load() > 10 })
+	remove(t, owner, member, tenant)
+	removed.Store(true)
+	for i, base := range w.gateways {
+		want := http.StatusNotFound
+		if i == away {
+			want = http.StatusServiceUnavailable
+		}
+		member.at(base).get(t, path("tenants", tenant)).want(t, want)
+	}
+}
+
+// remove removes a member and returns when that was answered.
+func remove(t *testing.T, owner, member caller, tenant string) {
+	t.Helper()
 	// A new leader may still be on its way: 503 says to ask again under the same key.
 	removal := request{method: http.MethodDelete, path: path("tenants", tenant, "members", member.name), key: "remove " + member.name}
 	begun := time.Now()
@@ -91,13 +145,12 @@ func (w *world) removeUnderFire(t *testing.T, owner, member caller, tenant strin
 		return a.status == http.StatusNoContent
 	})
 	t.Logf("the removal was answered after %s", time.Since(begun).Round(time.Millisecond))
-	removed.Store(true)
-	for i, base := range w.gateways {
-		want := http.StatusNotFound
-		if i == away {
-			want = http.StatusServiceUnavailable
-		}
-		member.at(base).get(t, path("tenants", tenant)).want(t, want)
+}
+
+func signal(t *testing.T, pid int, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Errorf("send %v to the process %d: %v", s, pid, err)
 	}
 }
 
