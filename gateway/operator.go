@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -96,10 +95,7 @@ func (g *Gateway) operate(o *operation) error {
 		return err
 	}
 	o.route, o.vars, o.by = route, vars, directory.ByOperator("")
-	if err := route.serve(g, o); err != nil {
-		return err
-	}
-	return nil
+	return route.serve(g, o)
 }
 
 // isOperator compares hashes, so that neither content nor length of the token
@@ -163,6 +159,3 @@ func (g *Gateway) operatorMetrics(o *operation) error {
 	promhttp.HandlerFor(g.cfg.Metrics, promhttp.HandlerOpts{}).ServeHTTP(o.w, o.r)
 	return nil
 }
-
-// isNotFound tells an unknown object from other errors.
-func isNotFound(err error) bool { return errors.Is(err, fault.Unknown()) }

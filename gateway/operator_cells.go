@@ -56,7 +56,7 @@ type cellJSON struct {
 	Nodes    []nodeJSON          `json:"nodes"`
 }
 
-// asked is what one node answered to a question of the gateway's own.
+// askNode asks one node a question of the gateway's own.
 func (g *Gateway) askNode(ctx context.Context, n *node, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
