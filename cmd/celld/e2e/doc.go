@@ -9,12 +9,13 @@
 //     entry in expectations_test.go fails the test.
 //   - forged_test.go, cellport_test.go: identity headers from outside change
 //     nothing, and a cell's port refuses whoever has no valid context.
-//   - idempotency_test.go, version_test.go, cursor_test.go, badinput_test.go: the
-//     rules of the API under parallel callers and odd input.
+//   - idempotency_test.go, version_test.go, freshness_test.go, cursor_test.go,
+//     badinput_test.go: the rules of the API under parallel callers and odd input.
 //   - tour_test.go, session_test.go, import_test.go: what a newcomer does, across
 //     a restart.
-//   - removal_test.go, kill_test.go, register_test.go: the same while gateways are
-//     cut off and processes die.
+//   - removal_test.go, founding_test.go: gateways that are cut off, put to sleep and
+//     killed.
+//   - kill_test.go, register_test.go: nodes of a cell that are killed.
 //
 // # How
 //

@@ -14,12 +14,18 @@ import (
 	"time"
 )
 
-// TestRemoval shows that a member who was removed is admitted by no gateway from
-// the moment on at which the removal was answered, even while one of three
-// gateways has lost touch with the others.
-func TestRemoval(t *testing.T) {
+// TestGateways is about three gateways that are cut off, put to sleep and killed.
+func TestGateways(t *testing.T) {
 	w := start(t, setup{gateways: 3, replicas: 1, isolate: true})
 	wires := w.linkGateways(t)
+	t.Run("removal", func(t *testing.T) { removal(t, w, wires) })
+	t.Run("founding", func(t *testing.T) { founding(t, w) })
+}
+
+// removal shows that a member who was removed is admitted by no gateway from the
+// moment on at which the removal was answered, even while one of three gateways
+// sleeps or has lost touch with the others.
+func removal(t *testing.T, w *world, wires wires) {
 	owner := w.newUser(t)
 	tenant := w.newTenant(t, owner)
 	target := path("tenants", tenant)

@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -76,7 +79,7 @@ func TestTour(t *testing.T) {
 	first := bob.do(t, key).want(t, http.StatusCreated)
 	index := first.header.Get("Celld-Index")
 	before := []string{one, path("tenants", tenant, "customers", customer), invoices, customers, invoices + "?status=paid", invoices + "?limit=2&sort=-createdAt",
-		path("tenants", tenant, "members"), path("tenants", tenant), "/tenants", "/me"}
+		path("tenants", tenant, "members"), path("tenants", tenant)}
 	answers := map[string][]byte{}
 	for _, target := range before {
 		answers[target] = withoutCursor(t, ada.get(t, target).want(t, http.StatusOK))
@@ -84,8 +87,9 @@ func TestTour(t *testing.T) {
 	var cursorPage page
 	ada.get(t, invoices+"?limit=2").want(t, http.StatusOK).into(t, &cursorPage)
 
-	w.stop(t)
+	cut := w.stopUnderWrites(t, ada)
 	w = start(t, setup{dir: dir})
+	cut.check(t, w)
 	ada, bob = w.as(ada.name, ada.token), w.as(bob.name, bob.token)
 	for _, target := range before {
 		if got := withoutCursor(t, ada.get(t, target).want(t, http.StatusOK)); !bytes.Equal(got, answers[target]) {
@@ -100,6 +104,65 @@ func TestTour(t *testing.T) {
 	bob.do(t, request{method: http.MethodGet, path: one, header: http.Header{"Celld-Min-Index": {index}}}).want(t, http.StatusOK)
 	if next := newInvoice(t, bob, tenant, customer); next != first.number(t, "invoiceId")+1 {
 		t.Errorf("the first invoice after the restart is %d, the last one before was %d", next, first.number(t, "invoiceId"))
+	}
+}
+
+// unfinished is a tenant in which writes were under way when the platform stopped.
+type unfinished struct {
+	owner        caller
+	tenant       string
+	acknowledged map[string]int64 // invoice by reference
+}
+
+// stopUnderWrites stops the platform while invoices are written.
+func (w *world) stopUnderWrites(t *testing.T, owner caller) unfinished {
+	t.Helper()
+	u := unfinished{owner: owner, tenant: w.newTenant(t, owner), acknowledged: map[string]int64{}}
+	customer := newCustomer(t, owner, u.tenant)
+	var mu sync.Mutex
+	var count atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				reference := fmt.Sprintf("stop-%d-%d", i, n)
+				a, err := owner.try(t.Context(), request{method: http.MethodPost, path: path("tenants", u.tenant, "invoices"),
+					body: invoiceBody(customer).with(object{"reference": reference})})
+				if err != nil || a.status == http.StatusServiceUnavailable {
+					return // it stops
+				}
+				if a.status != http.StatusCreated {
+					t.Errorf("%s: %d %s", reference, a.status, a.body)
+					return
+				}
+				count.Add(1)
+				mu.Lock()
+				u.acknowledged[reference] = a.number(t, "invoiceId")
+				mu.Unlock()
+			}
+		})
+	}
+	eventually(t, "invoices are written", func() bool { return count.Load() > 50 || t.Failed() })
+	w.stop(t)
+	wg.Wait()
+	return u
+}
+
+// check looks for everything that was acknowledged.
+func (u unfinished) check(t *testing.T, w *world) {
+	t.Helper()
+	there := map[string]string{}
+	for _, item := range walk(t, w.as(u.owner.name, u.owner.token), path("tenants", u.tenant, "invoices"), "", 500, nil) {
+		there[fmt.Sprint(item["reference"])] = fmt.Sprint(item["invoiceId"])
+	}
+	for reference, id := range u.acknowledged {
+		if there[reference] != fmt.Sprint(id) {
+			t.Errorf("%s was acknowledged as invoice %d before the stop and is %q after it", reference, id, there[reference])
+		}
+	}
+	t.Logf("%d invoices were acknowledged while the platform stopped, %d are there", len(u.acknowledged), len(there))
+	if more := len(there) - len(u.acknowledged); more > 8 {
+		t.Errorf("%d invoices more than callers", more)
 	}
 }
 
