@@ -15,7 +15,10 @@ import (
 type Row = sqlite.Stmt
 
 // Conn runs statements on one connection. Statements are prepared once and kept.
-type Conn struct{ c *sqlite.Conn }
+type Conn struct {
+	c     *sqlite.Conn
+	ready map[string]*sqlite.Stmt // reset, each parameter to be bound anew
+}
 
 var lockMode = sync.OnceValue(func() error {
 	if _, err := driver.OFDLocking(true); err != nil && !errors.Is(err, driver.ErrOFDLockingUnavailable) {
@@ -43,7 +46,7 @@ func openConn(path string, pragmas string, flags sqlite.OpenFlags) (*Conn, error
 	if err != nil {
 		return nil, err
 	}
-	conn := &Conn{c}
+	conn := &Conn{c: c, ready: make(map[string]*sqlite.Stmt)}
 	c.SetBusyTimeout(5 * time.Second)
 	if err := conn.script(pragmas); err != nil {
 		c.Close()
@@ -77,11 +80,15 @@ func (c *Conn) script(sql string) error {
 // returned. Arguments are string, []byte, int, int64, uint64 (as its 64 bits),
 // bool and nil. row must not run the same statement again.
 func (c *Conn) Query(sql string, row func(*Row) error, args ...any) error {
-	stmt, err := c.c.Prepare(sql)
-	if err != nil {
-		return err
+	stmt := c.ready[sql]
+	if stmt == nil {
+		var err error
+		if stmt, err = c.c.Prepare(sql); err != nil {
+			return err
+		}
+		c.ready[sql] = stmt
 	}
-	err = bind(stmt, args)
+	err := bind(stmt, args)
 	for err == nil {
 		var more bool
 		if more, err = stmt.Step(); err != nil || !more {

@@ -2,6 +2,7 @@ package cellfsm
 
 import (
 	"fmt"
+	"sort"
 	"strings"
 
 	"celld/store"
@@ -51,17 +52,47 @@ func (s *selection) and(condition string, args ...any) {
 	s.args = append(s.args, args...)
 }
 
-// created turns bounds of time into bounds of id.
-func (s *selection) created(after, before *int64) {
-	last := func(condition string) string {
-		return fmt.Sprintf("coalesce((SELECT %[1]s_id FROM %[1]s WHERE tenant_id = ? AND created_at %[2]s ? ORDER BY created_at DESC, %[1]s_id DESC LIMIT 1), 0)", s.table, condition)
-	}
+// created turns bounds of time into bounds of id. Ids have no gaps and creation
+// times never fall from one id to the next, so a bound is found by halving, in
+// some twenty look-ups among a million rows and without an index to keep.
+func (s *selection) created(c *store.Conn, after, before *int64) error {
 	if after != nil {
-		s.and(s.table+"_id > "+last("<="), string(s.tenant), *after)
+		first, err := s.first(c, func(at int64) bool { return at > *after })
+		if err != nil {
+			return err
+		}
+		s.and(s.table+"_id >= ?", first)
 	}
 	if before != nil {
-		s.and(s.table+"_id <= "+last("<"), string(s.tenant), *before)
+		first, err := s.first(c, func(at int64) bool { return at >= *before })
+		if err != nil {
+			return err
+		}
+		s.and(s.table+"_id < ?", first)
 	}
+	return nil
+}
+
+// first is the lowest id whose creation time is late, or the next id if none is.
+func (s *selection) first(c *store.Conn, late func(at int64) bool) (id int64, err error) {
+	last := int64(0)
+	if _, err := c.One("SELECT coalesce(max("+s.table+"_id), 0) FROM "+s.table+" WHERE tenant_id = ?",
+		func(r *store.Row) error { last = r.ColumnInt64(0); return nil }, string(s.tenant)); err != nil {
+		return 0, err
+	}
+	n := sort.Search(int(last), func(i int) bool {
+		if err != nil {
+			return true
+		}
+		var is, found bool
+		found, err = c.One("SELECT created_at FROM "+s.table+" WHERE tenant_id = ? AND "+s.table+"_id = ?",
+			func(r *store.Row) error { is = late(r.ColumnInt64(0)); return nil }, string(s.tenant), int64(i)+1)
+		if err == nil && !found {
+			err = fmt.Errorf("%s %d of %d is missing", s.table, i+1, last)
+		}
+		return is
+	})
+	return int64(n) + 1, err
 }
 
 // statement walks an index that has the rows in order of id, so that a page
@@ -86,6 +117,9 @@ func (s *selection) statement(columns string, o Order, behind int64, limit int) 
 // beginning.
 func ListCustomers(c *store.Conn, t tenant.ID, f CustomerFilter, o Order, behind CustomerID, limit int) ([]Customer, error) {
 	s := selectCustomers(t, f)
+	if err := s.created(c, f.CreatedAfter, f.CreatedBefore); err != nil {
+		return nil, err
+	}
 	var rows []Customer
 	sql, args := s.statement(customerColumns, o, int64(behind), limit)
 	err := c.Query(sql, func(r *store.Row) error { rows = append(rows, scanCustomer(r)); return nil }, args...)
@@ -96,6 +130,9 @@ func ListCustomers(c *store.Conn, t tenant.ID, f CustomerFilter, o Order, behind
 // beginning.
 func ListInvoices(c *store.Conn, t tenant.ID, f InvoiceFilter, o Order, behind InvoiceID, limit int) ([]Invoice, error) {
 	s := selectInvoices(t, f)
+	if err := s.created(c, f.CreatedAfter, f.CreatedBefore); err != nil {
+		return nil, err
+	}
 	var rows []Invoice
 	sql, args := s.statement(invoiceColumns, o, int64(behind), limit)
 	err := c.Query(sql, func(r *store.Row) error { rows = append(rows, scanInvoice(r)); return nil }, args...)
@@ -108,7 +145,6 @@ func selectCustomers(t tenant.ID, f CustomerFilter) *selection {
 		s.index = "customer_reference" // at most one row
 		s.and("reference = ?", *f.Reference)
 	}
-	s.created(f.CreatedAfter, f.CreatedBefore)
 	return s
 }
 
@@ -125,6 +161,5 @@ func selectInvoices(t tenant.ID, f InvoiceFilter) *selection {
 	if f.Currency != nil {
 		s.and("currency = ?", *f.Currency)
 	}
-	s.created(f.CreatedAfter, f.CreatedBefore)
 	return s
 }

@@ -33,12 +33,11 @@ func expect(want, have Version) error {
 	return nil
 }
 
-// next takes the next id of the tenant's sequence name. A refusal gives it back
-// with the rest of the savepoint, so ids have no gaps.
-func next(tx *store.Tx, name string) (id int64, err error) {
-	_, err = tx.One(`INSERT INTO counter (tenant_id, name, last) VALUES (?, ?, 1)
-		ON CONFLICT (tenant_id, name) DO UPDATE SET last = last + 1 RETURNING last`,
-		func(r *store.Row) error { id = r.ColumnInt64(0); return nil }, string(tx.Control().Tenant), name)
+// next is the next id in a table of the tenant's. Rows are never deleted, so the
+// highest id is the last that was given out; a refusal gives none out.
+func next(tx *store.Tx, table string) (id int64, err error) {
+	_, err = tx.One("SELECT coalesce(max("+table+"_id), 0) + 1 FROM "+table+" WHERE tenant_id = ?",
+		func(r *store.Row) error { id = r.ColumnInt64(0); return nil }, string(tx.Control().Tenant))
 	return id, err
 }
 

@@ -34,11 +34,6 @@ CREATE TABLE tenant (
 // records are WITHOUT ROWID, so that a row is found with one descent.
 func TenantSchema() *store.Schema {
 	return &store.Schema{Kind: "tenant", Migrations: []string{idempotencyTable + `
-CREATE TABLE counter (
-  tenant_id TEXT NOT NULL, name TEXT NOT NULL, last INTEGER NOT NULL,
-  PRIMARY KEY (tenant_id, name)
-) STRICT, WITHOUT ROWID;
-
 CREATE TABLE customer (
   tenant_id TEXT NOT NULL, customer_id INTEGER NOT NULL, version INTEGER NOT NULL,
   name TEXT NOT NULL, reference TEXT, email TEXT, country TEXT,
@@ -46,7 +41,6 @@ CREATE TABLE customer (
   PRIMARY KEY (tenant_id, customer_id)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX customer_reference ON customer (tenant_id, reference) WHERE reference IS NOT NULL;
-CREATE INDEX customer_created ON customer (tenant_id, created_at, customer_id);
 
 CREATE TABLE invoice (
   tenant_id TEXT NOT NULL, invoice_id INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -59,7 +53,6 @@ CREATE TABLE invoice (
   FOREIGN KEY (tenant_id, customer_id) REFERENCES customer (tenant_id, customer_id)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX invoice_reference ON invoice (tenant_id, reference) WHERE reference IS NOT NULL;
-CREATE INDEX invoice_created ON invoice (tenant_id, created_at, invoice_id);
 CREATE INDEX invoice_customer ON invoice (tenant_id, customer_id, invoice_id);
 CREATE INDEX invoice_status ON invoice (tenant_id, status, invoice_id);
 

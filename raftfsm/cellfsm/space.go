@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"celld/raftfsm"
@@ -22,6 +23,7 @@ type Space struct {
 	cell    *store.Handles // holds cell.db alone
 	tenants *store.Handles
 	failed  chan error // holds the first commit that went wrong
+	key     atomic.Pointer[tenant.CellKey]
 
 	// swap is held to read while a file is being opened, and to write while
 	// Install replaces files: nothing opens a file that is about to go.
@@ -275,14 +277,21 @@ func (s *Space) Guard(tx *store.Tx, d raftfsm.Definition, c *raftfsm.Command) er
 	return fmt.Errorf("command %s has the unknown class %d", d.Name, d.Class)
 }
 
-// Key is the cell's key, "" before InitCell.
+// Key is the cell's key, "" before InitCell. Once there it never changes.
 func (s *Space) Key() (tenant.CellKey, error) {
+	if key := s.key.Load(); key != nil {
+		return *key, nil
+	}
 	f, release, err := s.Acquire("")
 	if err != nil {
 		return "", err
 	}
 	defer release()
-	return f.Control().CellKey, nil
+	key := f.Control().CellKey
+	if key != "" {
+		s.key.Store(&key)
+	}
+	return key, nil
 }
 
 // Admit is the fence itself: a request that was authorized for epoch may touch a
