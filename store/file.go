@@ -158,6 +158,7 @@ type File struct {
 	open    atomic.Bool             // a transaction is open; changes under mu
 	dirty   int                     // commands kept in it
 	broken  error                   // why the file may not be used any more
+	lost    func(error)             // hears of broken; nil for nobody
 	behind  bool                    // commits come later than updates
 	control atomic.Pointer[Control] // after the last update
 	commits atomic.Int64            // since the last checkpoint
@@ -174,7 +175,10 @@ const commitEvery = 512
 // keepReaders is how many idle reader connections a file keeps.
 const keepReaders = 2
 
-var errUnfinished = errors.New("the file was never finished")
+var (
+	errUnfinished = errors.New("the file was never finished")
+	errPanicked   = errors.New("an update ended in a panic")
+)
 
 // Open opens a file that Create made. It refuses a schema newer than the
 // program's.
@@ -295,7 +299,8 @@ func (tx *Tx) Savepoint(fn func() error) error {
 // Update runs fn in the file's write transaction, at an entry boundary. What its
 // savepoints kept is visible to View, Scan and Control when Update returns. After
 // an error nothing of it remains; if that took away earlier updates which were
-// not committed yet, the file refuses further use until it is opened again.
+// not committed yet, the file refuses further use until it is opened again. A
+// panic of fn's counts as an error, and goes on.
 func (f *File) Update(fn func(*Tx) error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -311,7 +316,15 @@ func (f *File) Update(fn func(*Tx) error) error {
 		f.open.Store(true)
 	}
 	tx := &Tx{Conn: f.w, control: *f.control.Load()}
-	if err := fn(tx); err != nil {
+	returned := false
+	defer func() {
+		if !returned {
+			_ = f.fail(errPanicked) // the panic says more
+		}
+	}()
+	err := fn(tx)
+	returned = true
+	if err != nil {
 		return f.fail(err)
 	}
 	if tx.kept > 0 {
@@ -371,6 +384,9 @@ func (f *File) fail(err error) error {
 	}
 	if f.dirty > 0 || !undone {
 		f.broken = fmt.Errorf("%s has lost updates that the log holds: %w", f.path, err)
+		if f.lost != nil {
+			f.lost(f.broken)
+		}
 		return err
 	}
 	f.open.Store(false)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -28,15 +30,19 @@ type Handles struct {
 	slots  chan struct{}
 	log    *slog.Logger
 
-	mu     sync.Mutex
-	byKey  map[string]*handle
-	idle   *list.List // of *handle, least recently used first
-	closed bool
+	mu      sync.Mutex
+	byKey   map[string]*handle
+	idle    *list.List         // of *handle, least recently used first
+	leaving map[string]*handle // by path: out of byKey and not closed yet, the latest
+	closed  bool
+
+	lost sync.Map // by path: why a file that has lost updates is not opened again
 
 	full chan *handle // files whose WAL wants moving
 	done chan struct{}
 
-	behind *committer // nil: every update commits
+	behind *committer  // nil: every update commits
+	fail   func(error) // hears of a file that has lost updates; nil without behind
 }
 
 type handle struct {
@@ -57,7 +63,7 @@ type handle struct {
 func NewHandles(schema *Schema, max int, slots chan struct{}, log *slog.Logger) *Handles {
 	h := &Handles{
 		schema: schema, max: max, slots: slots, log: log,
-		byKey: make(map[string]*handle), idle: list.New(),
+		byKey: make(map[string]*handle), idle: list.New(), leaving: make(map[string]*handle),
 		full: make(chan *handle, 64), done: make(chan struct{}),
 	}
 	go h.checkpoints()
@@ -80,14 +86,14 @@ func (h *Handles) Acquire(key, path string) (f *File, release func(), err error)
 	if e == nil {
 		e = &handle{key: key, path: path, ready: make(chan struct{}), gone: make(chan struct{}), users: 1}
 		h.byKey[key] = e
+		before := h.leaving[path]
 		evicted := h.evict()
 		h.mu.Unlock()
 		h.close(evicted)
-		e.file, e.err = Open(path, h.schema)
-		if e.err == nil {
-			e.file.slots = h.slots
-			e.file.behind = h.behind != nil
+		if before != nil {
+			<-before.gone // what it has not committed yet would not be seen
 		}
+		e.file, e.err = h.open(path)
 		close(e.ready)
 	} else {
 		e.users++
@@ -106,17 +112,48 @@ func (h *Handles) Acquire(key, path string) (f *File, release func(), err error)
 	return e.file, sync.OnceFunc(func() { h.release(e) }), nil
 }
 
+func (h *Handles) open(path string) (*File, error) {
+	if err, ok := h.lost.Load(path); ok {
+		return nil, err.(error)
+	}
+	f, err := Open(path, h.schema)
+	if err != nil {
+		return nil, err
+	}
+	f.slots = h.slots
+	f.behind = h.behind != nil
+	f.lost = func(err error) {
+		h.lost.LoadOrStore(path, err)
+		if h.fail != nil {
+			h.fail(err)
+		}
+	}
+	return f, nil
+}
+
 // evict takes idle files over the bound out of the table. The caller holds mu
 // and closes what is returned after letting go of it.
 func (h *Handles) evict() (out []*handle) {
 	for len(h.byKey) > h.max && h.idle.Len() > 0 {
-		e := h.idle.Remove(h.idle.Front()).(*handle)
-		e.idleAt = nil
-		e.forgotten = true
-		delete(h.byKey, e.key)
+		e := h.idle.Front().Value.(*handle)
+		h.leave(e)
 		out = append(out, e)
 	}
 	return out
+}
+
+// leave takes e out of the table: it is closed when its last user is done, and
+// until then its file is not opened anew. The caller holds mu, and closes e if it
+// was idle.
+func (h *Handles) leave(e *handle) (idle bool) {
+	delete(h.byKey, e.key)
+	h.leaving[e.path] = e
+	e.forgotten = true
+	if idle = e.idleAt != nil; idle {
+		h.idle.Remove(e.idleAt)
+		e.idleAt = nil
+	}
+	return idle
 }
 
 func (h *Handles) release(e *handle) {
@@ -159,6 +196,11 @@ func (h *Handles) close(gone []*handle) {
 				h.log.Error("close tenant file", "file", e.path, "error", err)
 			}
 		}
+		h.mu.Lock()
+		if h.leaving[e.path] == e {
+			delete(h.leaving, e.path)
+		}
+		h.mu.Unlock()
 		close(e.gone)
 	}
 }
@@ -187,13 +229,7 @@ func (h *Handles) Forget(key string) {
 		h.mu.Unlock()
 		return
 	}
-	delete(h.byKey, key)
-	e.forgotten = true
-	idle := e.idleAt != nil
-	if idle {
-		h.idle.Remove(e.idleAt)
-		e.idleAt = nil
-	}
+	idle := h.leave(e)
 	h.mu.Unlock()
 	if idle {
 		h.close([]*handle{e})
@@ -202,16 +238,16 @@ func (h *Handles) Forget(key string) {
 }
 
 // WriteBehind lets a transaction stay open over many updates, for at most age
-// after its first. It is called before the first Acquire. fail hears of a commit
-// that went wrong: the file takes no more updates then.
+// after its first. It is called before the first Acquire. fail hears of a file
+// whose open transaction could not be committed, by whomever: what it held is in
+// the log alone, and the file is not opened again.
 func (h *Handles) WriteBehind(age time.Duration, fail func(error)) {
+	h.fail = fail
 	h.behind = newCommitter(age, func(e *handle) {
 		h.mu.Lock()
 		e.pending = false // first, so that an update from now on queues it again
 		h.mu.Unlock()
-		if err := e.file.Commit(); err != nil && !errors.Is(err, os.ErrClosed) {
-			fail(fmt.Errorf("commit %s: %w", e.path, err))
-		}
+		_ = e.file.Commit() // fail hears of it; and a file that was closed has committed
 	})
 }
 
@@ -230,7 +266,11 @@ func (h *Handles) Sync() error {
 	for key, e := range h.byKey {
 		keys[key] = e.path
 	}
+	leaving := slices.Collect(maps.Values(h.leaving))
 	h.mu.Unlock()
+	for _, e := range leaving {
+		<-e.gone
+	}
 	for key, path := range keys {
 		f, release, err := h.Acquire(key, path)
 		if err != nil {
@@ -242,7 +282,9 @@ func (h *Handles) Sync() error {
 			return err
 		}
 	}
-	return nil
+	var lost error
+	h.lost.Range(func(_, err any) bool { lost = err.(error); return false })
+	return lost
 }
 
 // Close waits for the users of every file and closes them all.
@@ -260,18 +302,13 @@ func (h *Handles) Close() error {
 		h.behind.close()
 	}
 	h.mu.Lock()
-	var wait []*handle
 	var idle []*handle
-	for key, e := range h.byKey {
-		delete(h.byKey, key)
-		e.forgotten = true
-		wait = append(wait, e)
-		if e.idleAt != nil {
-			h.idle.Remove(e.idleAt)
-			e.idleAt = nil
+	for _, e := range h.byKey {
+		if h.leave(e) {
 			idle = append(idle, e)
 		}
 	}
+	wait := slices.Collect(maps.Values(h.leaving))
 	h.mu.Unlock()
 	var err error
 	for _, e := range idle {

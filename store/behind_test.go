@@ -1,0 +1,164 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// newHandles makes n files, called "0" and so on, and handles that keep bound of
+// them open and commit only when somebody asks.
+func newHandles(t *testing.T, n, bound int, fail func(error)) (*Handles, []string) {
+	t.Helper()
+	dir := t.TempDir()
+	paths := make([]string, n)
+	for i := range paths {
+		paths[i] = filepath.Join(dir, fmt.Sprint("u", i), "1-0", "tenant.db")
+		if err := Create(paths[i], testSchema, testControl, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := NewHandles(testSchema, bound, NewSlots(), slog.New(slog.DiscardHandler))
+	h.WriteBehind(time.Hour, fail)
+	t.Cleanup(func() { _ = h.Close() })
+	return h, paths
+}
+
+func (h *Handles) isOpen(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.byKey[key] != nil
+}
+
+// A file that is evicted commits while it is closed. Who opens it anew before
+// that would read, and write, on what was before.
+func TestEvictedFileIsNotOpenedBeforeItHasCommitted(t *testing.T) {
+	h, paths := newHandles(t, 2, 1, func(err error) { t.Error(err) })
+	f, release, err := h.Acquire("0", paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := insert(f, 7, "acknowledged"); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	f.mu.Lock() // so that closing it takes long
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, release, err := h.Acquire("1", paths[1]) // evicts it
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		release()
+	})
+	for h.isOpen("0") {
+		runtime.Gosched()
+	}
+	synced := make(chan error, 1)
+	wg.Go(func() { synced <- h.Sync() })
+	opened := make(chan struct{})
+	wg.Go(func() {
+		defer close(opened)
+		again, release, err := h.Acquire("0", paths[0])
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer release()
+		if n := count(t, again); n != 1 || again.Control().Applied != 7 {
+			t.Errorf("opened anew it has %d notes and control %+v", n, again.Control())
+		}
+	})
+	select {
+	case <-opened:
+		t.Error("opened anew before it was closed")
+	case err := <-synced:
+		t.Errorf("a sync left out a file that is being closed: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	f.mu.Unlock()
+	wg.Wait()
+}
+
+// Whoever commits, that it went wrong must end the node: what is lost is in the
+// log alone, and a file opened anew would go on without it.
+func TestLostUpdatesAreHeardOf(t *testing.T) {
+	for name, commit := range map[string]func(*Handles, *File, string){
+		"scan": func(_ *Handles, f *File, _ string) {
+			_ = f.Scan(t.Context(), func(*Conn) error { return nil })
+		},
+		"eviction": func(h *Handles, _ *File, other string) {
+			if _, release, err := h.Acquire("1", other); err == nil {
+				release()
+			}
+		},
+		"committer": func(h *Handles, _ *File, _ string) { h.behind.commit(h.byKey["0"]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var heard atomic.Int32
+			h, paths := newHandles(t, 2, 1, func(error) { heard.Add(1) })
+			f, release, err := h.Acquire("0", paths[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Update(func(tx *Tx) error {
+				return tx.Savepoint(func() error { return tx.Query("DROP TABLE tenant_control", nil) }) // no commit can succeed
+			}); err != nil {
+				t.Fatal(err)
+			}
+			release()
+			commit(h, f, paths[1])
+			if heard.Load() != 1 {
+				t.Errorf("heard of %d times", heard.Load())
+			}
+			if err := h.Sync(); err == nil {
+				t.Error("the file counts as durable")
+			}
+			if _, release, err := h.Acquire("1", paths[1]); err == nil { // evicts the other, if it is still there
+				release()
+			}
+			if f, release, err := h.Acquire("0", paths[0]); err == nil {
+				release()
+				t.Errorf("opened anew without the lost update: %+v", f.Control())
+			}
+		})
+	}
+}
+
+func TestPanicInUpdateLeavesNothing(t *testing.T) {
+	f := newFile(t)
+	f.behind = true
+	panicking := func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		_ = f.Update(func(tx *Tx) error {
+			return tx.Savepoint(func() error {
+				if _, err := tx.Exec("INSERT INTO note (body) VALUES ('half')"); err != nil {
+					t.Error(err)
+				}
+				panic("a fault in a handler")
+			})
+		})
+	}
+	panicking()
+	if n := count(t, f); n != 0 {
+		t.Errorf("%d notes of a command that did not end", n)
+	}
+	if err := insert(f, 1, "kept"); err != nil {
+		t.Fatal(err)
+	}
+	panicking()
+	if err := f.Commit(); !errors.Is(err, errPanicked) {
+		t.Errorf("commit after an update was lost: %v", err)
+	}
+}
