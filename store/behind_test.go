@@ -1,9 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -161,4 +164,47 @@ func TestPanicInUpdateLeavesNothing(t *testing.T) {
 	if err := f.Commit(); !errors.Is(err, errPanicked) {
 		t.Errorf("commit after an update was lost: %v", err)
 	}
+}
+
+// The WAL begins anew only when a transaction finds all of it in the file: a file
+// that is never idle, and never without users, gives no such moment by itself.
+func TestWALOfABusyFileStaysBounded(t *testing.T) {
+	h, paths := newHandles(t, 1, 1, func(err error) { t.Error(err) })
+	f, release, err := h.Acquire("0", paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	f.behind = false
+	const bound = 40 * checkpointEvery
+	var first []byte
+	wal, err := os.Open(paths[0] + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wal.Close()
+	for i := range bound {
+		f, release, err := h.Acquire("0", paths[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := insert(f, uint64(i+1), fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+		release()
+		head := make([]byte, 32)
+		if _, err := io.ReadFull(wal, head); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := wal.Seek(0, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		switch { // its salts change when it begins anew
+		case first == nil:
+			first = head
+		case !bytes.Equal(first, head):
+			return
+		}
+	}
+	t.Errorf("after %d updates the WAL has never begun anew", bound)
 }

@@ -497,11 +497,28 @@ func (f *File) giveReader(c *Conn) error {
 	return c.c.Close()
 }
 
-// Checkpoint moves what readers no longer need from the WAL into the file. It
-// takes no lock of the writer's and is durable when it returns.
+// Checkpoint moves what readers no longer need from the WAL into the file and is
+// durable when it returns. All but what is committed meanwhile moves without a
+// lock; the rest moves under the writer's, so that the next transaction finds
+// nothing left in the WAL and begins it anew. Else the WAL of a file that is
+// always being written would grow without end.
 func (f *File) Checkpoint() error {
 	f.commits.Store(0)
-	return f.maintain("PRAGMA wal_checkpoint(PASSIVE)")
+	const passive = "PRAGMA wal_checkpoint(PASSIVE)"
+	if err := f.maintain(passive); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.usable(); err != nil {
+		return err
+	}
+	f.enter()
+	defer f.leave()
+	if err := f.commit(); err != nil {
+		return err
+	}
+	return f.w.Query(passive, nil)
 }
 
 // maintain runs a statement that query_only would forbid on a reader.

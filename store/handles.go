@@ -164,6 +164,16 @@ func (h *Handles) release(e *handle) {
 		e.pending = true
 		h.behind.add(e)
 	}
+	// Asked again at the next release if the queue is full, and while the file is
+	// in use too: some files always are.
+	if e.err == nil && !e.forgotten && !e.queued && !h.closed && e.file.commits.Load() >= checkpointEvery {
+		select {
+		case h.full <- e:
+			e.queued = true
+			e.users++ // the checkpoint goroutine's
+		default:
+		}
+	}
 	switch {
 	case e.users > 0:
 	case e.err != nil || e.forgotten:
@@ -172,18 +182,8 @@ func (h *Handles) release(e *handle) {
 		}
 		gone = []*handle{e}
 	default:
-		if !e.queued && !h.closed && e.file.commits.Load() >= checkpointEvery {
-			select {
-			case h.full <- e:
-				e.queued = true
-				e.users++ // the checkpoint goroutine's
-			default: // asked again at the next release
-			}
-		}
-		if e.users == 0 {
-			e.idleAt = h.idle.PushBack(e)
-			gone = h.evict()
-		}
+		e.idleAt = h.idle.PushBack(e)
+		gone = h.evict()
 	}
 	h.mu.Unlock()
 	h.close(gone)
