@@ -94,12 +94,16 @@ func (s *Server) read(c *call, a *answer, fn func(*store.Conn) error) error {
 
 // open runs fn on the file of the scope's tenant, if the scope may read it.
 func (s *Server) open(c *call, a *answer, fn func(*store.File) error) error {
+	key, err := s.cfg.Space.Key()
+	if err != nil {
+		return err
+	}
 	file, release, err := s.cfg.Space.Acquire(string(c.scope.UID))
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := s.admit(file.Control(), c.scope); err != nil {
+	if err := admit(file.Control(), key, c.scope); err != nil {
 		return err
 	}
 	if err := fn(file); err != nil {
@@ -110,11 +114,7 @@ func (s *Server) open(c *call, a *answer, fn func(*store.File) error) error {
 	return nil
 }
 
-func (s *Server) admit(ctl store.Control, scope tenant.Scope) error {
-	key, err := s.cfg.Space.Key()
-	if err != nil {
-		return err
-	}
+func admit(ctl store.Control, key tenant.CellKey, scope tenant.Scope) error {
 	if ctl.Tenant != scope.Tenant || ctl.UID != scope.UID {
 		return fault.Unknown() // the context pairs an id with another tenant's uid
 	}

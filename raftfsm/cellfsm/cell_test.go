@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -405,5 +406,37 @@ func TestFilesAndInstall(t *testing.T) {
 	staged[0].Folder = "../x"
 	if err := again.space.Install(staged); err == nil {
 		t.Error("a folder outside was taken")
+	}
+}
+
+// Install waits for the users of a file; one of them that asks for the cell's key
+// in the meantime must get it.
+func TestInstallWaitsForAUserThatAsksForTheKey(t *testing.T) {
+	r := newCell(t)
+	r.close()
+	again := openReplica(t, r.dir)
+	files, err := again.space.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, release, err := again.space.Acquire(string(testUID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged := raftfsm.Staged{FileState: files[1], Path: filepath.Join(t.TempDir(), "0")}
+	if err := f.CopyTo(staged.Path); err != nil {
+		t.Fatal(err)
+	}
+	installed := make(chan error, 1)
+	go func() { installed <- again.space.Install([]raftfsm.Staged{staged}) }()
+	for again.space.Open() > 0 {
+		runtime.Gosched()
+	}
+	if key, err := again.space.Key(); err != nil || key != testKey { // the test's deadline ends a deadlock
+		t.Errorf("key %q, %v", key, err)
+	}
+	release()
+	if err := <-installed; err != nil {
+		t.Error(err)
 	}
 }

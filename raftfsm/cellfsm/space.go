@@ -26,7 +26,8 @@ type Space struct {
 	key     atomic.Pointer[tenant.CellKey]
 
 	// swap is held to read while a file is being opened, and to write while
-	// Install replaces files: nothing opens a file that is about to go.
+	// Install replaces files: nothing opens a file that is about to go. Install
+	// waits for the users of a file, so nobody asks for swap while using one.
 	swap  sync.RWMutex
 	mu    sync.RWMutex
 	known map[tenant.UID]Tenant // rows of cell.db that were read already
@@ -59,11 +60,9 @@ func OpenSpace(dir string, maxOpen int, slots chan struct{}, log *slog.Logger) (
 		default:
 		}
 	})
-	_, release, err := s.Acquire("") // a bad cell.db is noticed now
-	if err != nil {
+	if _, err := s.Key(); err != nil { // a bad cell.db is noticed now
 		return nil, errors.Join(err, s.Close())
 	}
-	release()
 	return s, nil
 }
 
@@ -238,7 +237,11 @@ func (s *Space) Install(files []raftfsm.Staged) error {
 }
 
 // Sync implements raftfsm.Space.
-func (s *Space) Sync() error { return errors.Join(s.cell.Sync(), s.tenants.Sync()) }
+func (s *Space) Sync() error {
+	s.swap.RLock()
+	defer s.swap.RUnlock()
+	return errors.Join(s.cell.Sync(), s.tenants.Sync())
+}
 
 // Open is how many tenants' files are open.
 func (s *Space) Open() int { return s.tenants.Open() }
@@ -277,7 +280,8 @@ func (s *Space) Guard(tx *store.Tx, d raftfsm.Definition, c *raftfsm.Command) er
 	return fmt.Errorf("command %s has the unknown class %d", d.Name, d.Class)
 }
 
-// Key is the cell's key, "" before InitCell. Once there it never changes.
+// Key is the cell's key, "" before InitCell. Once there it never changes, and
+// whoever uses a file may ask for it.
 func (s *Space) Key() (tenant.CellKey, error) {
 	if key := s.key.Load(); key != nil {
 		return *key, nil
