@@ -69,9 +69,6 @@ func openStable(dir, group, id string) (*stableStore, error) {
 		}
 		return nil
 	})
-	if err == nil {
-		err = syncDirs(dir, 1)
-	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -43,6 +43,9 @@ func openStores(cfg *Config) (_ *stores, err error) {
 	if s.snapshots, err = openSnapshots(cfg.Dir, cfg.Space, raftLogger(cfg.Logger)); err != nil {
 		return nil, err
 	}
+	if err := syncDirs(cfg.Dir, 1); err != nil {
+		return nil, err
+	}
 	return s, s.found(cfg)
 }
 
@@ -69,6 +72,15 @@ func (s *stores) found(cfg *Config) error {
 	}
 	if !cfg.Bootstrap || term > 1 {
 		return errWiped(cfg)
+	}
+	files, err := cfg.Space.Files()
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if f.Index > 0 { // from a log that is gone: a new one's entries up to there would be skipped
+			return errWiped(cfg)
+		}
 	}
 	var first raft.Configuration
 	self := false

@@ -49,6 +49,9 @@ const commitAge = time.Second
 // into SQLite and may be nil.
 func OpenSpace(dir string, maxOpen int, slots chan struct{}, log *slog.Logger) (*Space, error) {
 	s := &Space{dir: dir, failed: make(chan error, 1), known: make(map[tenant.UID]Tenant)}
+	if err := os.MkdirAll(filepath.Join(dir, "tenants"), 0o700); err != nil { // made durable with cell.db
+		return nil, err
+	}
 	if err := store.Create(s.cellPath(), CellSchema(), store.Control{}, 0); err != nil {
 		return nil, err
 	}
