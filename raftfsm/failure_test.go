@@ -276,7 +276,7 @@ func TestReadIndexOfDeposedLeader(t *testing.T) {
 
 func TestWipedMemberIsRefused(t *testing.T) {
 	c := newCluster(t, 3, nil)
-	c.must(keyed(t, command(t, cmdOpen, "", open{Target: "t1"}), "o"))
+	c.settled(c.must(keyed(t, command(t, cmdOpen, "", open{Target: "t1"}), "o")).Index)
 	m := c.members[1]
 	c.stop(m)
 	if err := os.RemoveAll(filepath.Join(m.dir, "raft")); err != nil {
