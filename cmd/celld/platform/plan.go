@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -116,12 +117,12 @@ func (pl *plan) member(ca *mtls.CA, identity, name string, c *settings.Common) e
 // those asked for, further ones the next free ones.
 func (pl *plan) front(o Options) error {
 	for i := range pl.gateways {
-		public, err := next(o.HTTP, pl.public, "--http")
+		public, err := pl.next(o.HTTP, pl.public, "--http")
 		if err != nil {
 			return err
 		}
 		pl.public, pl.gateways[i].HTTP = append(pl.public, public), public.Addr()
-		admin, err := next(o.Admin, pl.admins, "--admin")
+		admin, err := pl.next(o.Admin, pl.admins, "--admin")
 		if err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func (pl *plan) front(o Options) error {
 const nextPorts = 200
 
 // next holds addr if it is the first of its kind, or a free one after the last.
-func next(addr string, before []*port.Port, flag string) (*port.Port, error) {
+func (pl *plan) next(addr string, before []*port.Port, flag string) (*port.Port, error) {
 	if len(before) == 0 {
 		p, err := port.Reserve(addr)
 		if err != nil {
@@ -157,6 +158,9 @@ func next(addr string, before []*port.Port, flag string) (*port.Port, error) {
 		if number++; number > 65535 {
 			break
 		}
+		if pl.holds(number) {
+			continue
+		}
 		p, err := port.Reserve(net.JoinHostPort(host, strconv.Itoa(number)))
 		if err != nil {
 			continue
@@ -169,6 +173,18 @@ func next(addr string, before []*port.Port, flag string) (*port.Port, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s: no free port for a further gateway after %s", flag, before[len(before)-1].Addr())
+}
+
+// holds tells whether a member has this port: until it listens there, the port
+// could be held once more.
+func (pl *plan) holds(number int) bool {
+	end := ":" + strconv.Itoa(number)
+	for _, p := range slices.Concat(pl.public, pl.admins, slices.Collect(maps.Values(pl.ports))) {
+		if strings.HasSuffix(p.Addr(), end) {
+			return true
+		}
+	}
+	return false
 }
 
 func (pl *plan) readyFile() string { return filepath.Join(pl.run, "ready") }

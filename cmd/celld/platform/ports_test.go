@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,7 +28,7 @@ func TestPortsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closed(t, l)
-	_, err = next(l.Addr().String(), nil, "--http")
+	_, err = (&plan{}).next(l.Addr().String(), nil, "--http")
 	if err == nil || !strings.Contains(err.Error(), "--http") || !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("got %v", err)
 	}
@@ -35,7 +36,7 @@ func TestPortsInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := next("", []*port.Port{first}, "--http")
+	second, err := (&plan{public: []*port.Port{first}}).next("", []*port.Port{first}, "--http")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +45,43 @@ func TestPortsInUse(t *testing.T) {
 	}
 	if err := errors.Join(first.Release(), second.Release()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestPortsOfGateways: the operator's port follows the public one, as it does by
+// default, and a further gateway gets neither.
+func TestPortsOfGateways(t *testing.T) {
+	pl := &plan{}
+	defer func() {
+		if err := pl.release(); err != nil {
+			t.Error(err)
+		}
+	}()
+	first, err := port.Reserve("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl.public = []*port.Port{first}
+	second, err := pl.next("", pl.public, "--http")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl.admins = []*port.Port{second}
+	for i := range 4 {
+		of := &pl.public
+		if i%2 == 1 {
+			of = &pl.admins
+		}
+		p, err := pl.next("", *of, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range slices.Concat(pl.public, pl.admins) {
+			if p.Addr() == other.Addr() {
+				t.Errorf("%s is given twice", p.Addr())
+			}
+		}
+		*of = append(*of, p)
 	}
 }
 
