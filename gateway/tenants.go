@@ -56,11 +56,16 @@ func (g *Gateway) createTenant(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	// A replay shows what is: its founder may have another role by now, or none.
+	access, err := g.dir.AccessStale(x.caller.User, string(p.Tenant))
+	if err != nil {
+		return err
+	}
 	t, err := g.dir.Tenant(r.Context(), p.Tenant)
 	if err != nil {
 		return err
 	}
-	return x.answer(tenantJSON{TenantID: p.Tenant, Name: t.Name, Role: tenant.Owner.String(), Region: p.Region, Tier: p.Tier, State: tenant.Placed,
+	return x.answer(tenantJSON{TenantID: p.Tenant, Name: t.Name, Role: access.Role.String(), Region: p.Region, Tier: p.Tier, State: tenant.Placed,
 		CreatedAt: formatTime(t.CreatedAt)}, replayed)
 }
 

@@ -57,12 +57,11 @@ func (d *Directory) AcceptInvite(ctx context.Context, by Actor, key *raftfsm.Key
 	if err != nil {
 		return Membership{}, false, err
 	}
+	// What is shown is what is: after a removal the tenant is unknown to the user.
 	m, found, err := d.membershipOf(made.UID, made.User)
 	if err == nil && !found {
-		// Removed again since: what a replay can still tell is what was accepted.
-		m = Membership{Placement: tenant.Placement{Tenant: made.Tenant, UID: made.UID}}
+		err = fault.Unknown()
 	}
-	m.Role, m.Revision = made.Role, made.Revision
 	return m, replayed, err
 }
 
@@ -81,17 +80,20 @@ func (d *Directory) SetRole(ctx context.Context, by Actor, key *raftfsm.Key, uid
 	if role.String() == "" {
 		return Member{}, false, invalid("role", "must be viewer, member, finance, admin or owner")
 	}
-	made, replayed, err := propose[dirfsm.MemberChanged](ctx, d, by, key, uid, dirfsm.NumSetRole, dirfsm.SetRole{UID: uid, User: user, Role: role})
+	_, replayed, err := propose[dirfsm.MemberChanged](ctx, d, by, key, uid, dirfsm.NumSetRole, dirfsm.SetRole{UID: uid, User: user, Role: role})
 	if err != nil {
 		return Member{}, false, err
 	}
-	m := Member{User: made.User}
-	_, err = d.space.View(func(c *store.Conn) error {
-		_, err := c.One("SELECT "+memberColumns+" FROM member JOIN user USING (user_id) WHERE uid = ? AND member.user_id = ?",
+	var m Member
+	found := false
+	_, err = d.space.View(func(c *store.Conn) (err error) {
+		found, err = c.One("SELECT "+memberColumns+" FROM member JOIN user USING (user_id) WHERE uid = ? AND member.user_id = ?",
 			func(r *store.Row) error { m = member(r); return nil }, string(uid), string(user))
 		return err
 	})
-	m.Role, m.Revision = made.Role, made.Revision
+	if err == nil && !found {
+		err = fault.Unknown() // removed since
+	}
 	return m, replayed, err
 }
 

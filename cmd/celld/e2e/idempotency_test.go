@@ -133,4 +133,38 @@ func idempotency(t *testing.T, w *world) {
 			t.Fatalf("a member is shown the internal part: %d %s", again.status, again.body)
 		}
 	})
+
+	t.Run("a replay shows the membership of now", func(t *testing.T) {
+		founding := request{method: http.MethodPost, path: "/tenants", key: "founding", body: object{"name": "Founded"}}
+		founder, heir, guest := w.newUser(t), w.newUser(t), w.newUser(t)
+		in := founder.do(t, founding).want(t, http.StatusCreated).text(t, "tenantId")
+		invite := func(c caller, role string) object {
+			a := founder.post(t, path("tenants", in, "invites"), object{"email": c.email(), "role": role})
+			return object{"token": a.want(t, http.StatusCreated).text(t, "token")}
+		}
+		heir.post(t, "/invites/accept", invite(heir, "owner")).want(t, http.StatusOK)
+		accepting := request{method: http.MethodPost, path: "/invites/accept", key: "accepting", body: invite(guest, "admin")}
+		guest.do(t, accepting).want(t, http.StatusOK)
+		member := func(c caller) string { return path("tenants", in, "members", c.name) }
+		promoting := request{method: http.MethodPatch, path: member(guest), key: "promoting", body: object{"role": "finance"}}
+		heir.do(t, promoting).want(t, http.StatusOK)
+
+		for _, c := range []caller{founder, guest} {
+			heir.do(t, request{method: http.MethodPatch, path: member(c), body: object{"role": "viewer"}}).want(t, http.StatusOK)
+		}
+		replays := func() []answer {
+			return []answer{founder.do(t, founding), guest.do(t, accepting), heir.do(t, promoting)}
+		}
+		for _, a := range replays() {
+			if role := a.text(t, "role"); role != "viewer" || a.header.Get(headerReplayed) != "true" {
+				t.Errorf("%s answered %d with the role %s: %s", a.request.path, a.status, role, a.body)
+			}
+		}
+		for _, c := range []caller{founder, guest} {
+			heir.delete(t, member(c)).want(t, http.StatusNoContent)
+		}
+		for _, a := range replays() {
+			a.want(t, http.StatusNotFound)
+		}
+	})
 }
