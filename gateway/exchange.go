@@ -31,7 +31,6 @@ type exchange struct {
 	// For the log and the metrics.
 	node     string
 	attempts int
-	reason   string // the slug of what was refused
 	err      error
 }
 

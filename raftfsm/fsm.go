@@ -233,7 +233,7 @@ func (f *fsm) applyOne(tx *store.Tx, s step) error {
 		f.metrics.applied.Inc()
 		return nil
 	}
-	v, intact := err.(*verdict)
+	v, intact := err.(*verdict) //nolint:errorlint // wrapped, it is a failed undo and no verdict
 	switch {
 	case !intact:
 		return fmt.Errorf("command %s (%d): %w", def.Name, def.Number, err)

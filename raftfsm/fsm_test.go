@@ -175,7 +175,7 @@ func TestGuardComesFirst(t *testing.T) {
 		return fmt.Errorf("wrapped: %w", fenced)
 	}
 	answers := f.ApplyBatch([]*raft.Log{logOf(t, 2, keyed(t, command(t, cmdPut, "t1", put{K: "a"}), "k"))})
-	if r := answers[0].([]result)[0]; r.err != error(fenced) || *failed != nil {
+	if r := answers[0].([]result)[0]; !errors.Is(r.err, fenced) || *failed != nil {
 		t.Errorf("behind the fence: %+v, %v", r, *failed)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // stableStore keeps the term and the vote, and whose they are, in a bbolt file
@@ -48,7 +49,7 @@ func boltOptions() *bbolt.Options {
 func openStable(dir, group, id string) (*stableStore, error) {
 	path := filepath.Join(dir, "stable.db")
 	db, err := bbolt.Open(path, 0o600, boltOptions())
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		err = errors.New("another process has it open")
 	}
 	if err != nil {

@@ -49,7 +49,7 @@ func openConn(path string, pragmas string, flags sqlite.OpenFlags) (*Conn, error
 	conn := &Conn{c: c, ready: make(map[string]*sqlite.Stmt)}
 	c.SetBusyTimeout(5 * time.Second)
 	if err := conn.script(pragmas); err != nil {
-		c.Close()
+		_ = c.Close()
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	return conn, nil

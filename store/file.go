@@ -197,7 +197,7 @@ func Open(path string, schema *Schema) (*File, error) {
 		}
 	}
 	if err != nil {
-		w.c.Close()
+		_ = w.c.Close()
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	f.control.Store(&control)

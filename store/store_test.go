@@ -111,7 +111,7 @@ func TestRefusalChangesNothing(t *testing.T) {
 			return refused
 		})
 		if !errors.Is(err, refused) {
-			return fmt.Errorf("savepoint says %v", err)
+			return fmt.Errorf("savepoint says: %w", err)
 		}
 		return nil
 	})

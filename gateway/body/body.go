@@ -17,9 +17,6 @@ import (
 // Limit is the most that a request's body may have, in bytes (design section 7).
 const Limit = 256 << 10
 
-// firstRead is what is set aside for a body whose length was not declared.
-const firstRead = 4 << 10
-
 // Read returns r's whole body, at most limit bytes of application/json. No body
 // at all is no bytes and no error, whatever the content type: Decode refuses it
 // where one is needed.

@@ -26,7 +26,7 @@ func dialPeer(ctx context.Context, pki *mtls.PKI, network, hostport string, reso
 	}
 	conn := tls.Client(raw, mtls.ClientConfig(pki, mtls.Gateway(name), "http/1.1"))
 	if err := conn.HandshakeContext(ctx); err != nil {
-		raw.Close()
+		_ = raw.Close()
 		return nil, err
 	}
 	return conn, nil

@@ -174,7 +174,7 @@ func (p *port) badContexts(t *testing.T) map[string]badContext {
 		"no signature":        {[]string{parts[0] + "." + parts[1] + "."}, denied, "context-invalid", false, false, p},
 		"changed signature":   {[]string{parts[0] + "." + parts[1] + "." + flipped(parts[2])}, denied, "context-invalid", false, false, p},
 		"algorithm none":      {[]string{p.handmade(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good)}, denied, "context-invalid", false, false, p},
-		"HMAC by public key":  {[]string{p.handmade(t, jwt.SigningMethodHS256, []byte(p.public(t)), good)}, denied, "context-invalid", false, false, p},
+		"HMAC by public key":  {[]string{p.handmade(t, jwt.SigningMethodHS256, p.public(t), good)}, denied, "context-invalid", false, false, p},
 		"another cell":        {change(func(c *identity.Context) { c.Cell = "C5" }), denied, "context-invalid", false, false, p},
 		"another cell's key":  {change(func(c *identity.Context) { c.CellKey = tenant.CellKey(p.w.awaitCell(t, "C5").key) }), denied, "context-invalid", false, false, p},
 		"another tenant":      {change(func(c *identity.Context) { c.Tenant = tenant.ID(p.other) }), denied, "context-invalid", false, false, p},

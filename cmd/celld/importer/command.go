@@ -221,7 +221,7 @@ func readToken(path string, con *console) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	content, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil {
 		return "", err

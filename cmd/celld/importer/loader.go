@@ -139,8 +139,8 @@ func (l *loader) read(ctx context.Context, s *source, k *known, tasks chan<- tas
 			return nil
 		}
 		if broken := (*syntaxError)(nil); errors.As(err, &broken) {
-			l.fail(s, &row{kind: s.layout.kind}, &rowError{line: broken.line, code: codeSyntax, message: broken.reason})
-			return fmt.Errorf("%s is not CSV from line %d on; what follows was not read", s.path, broken.line)
+			stop := fmt.Errorf("%s is not CSV from line %d on; what follows was not read", s.path, broken.line)
+			return errors.Join(l.fail(s, &row{kind: s.layout.kind}, &rowError{line: broken.line, code: codeSyntax, message: broken.reason}), stop)
 		}
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", s.path, err)
