@@ -38,6 +38,8 @@ type Handles struct {
 
 	lost sync.Map // by path: why a file that has lost updates is not opened again
 
+	rest map[string]uint64 // applied indexes of files that were open and are not now
+
 	full chan *handle // files whose WAL wants moving
 	done chan struct{}
 
@@ -64,6 +66,7 @@ func NewHandles(schema *Schema, max int, slots chan struct{}, log *slog.Logger) 
 	h := &Handles{
 		schema: schema, max: max, slots: slots, log: log,
 		byKey: make(map[string]*handle), idle: list.New(), leaving: make(map[string]*handle),
+		rest: make(map[string]uint64),
 		full: make(chan *handle, 64), done: make(chan struct{}),
 	}
 	go h.checkpoints()
@@ -137,6 +140,7 @@ func (h *Handles) evict() (out []*handle) {
 	for len(h.byKey) > h.max && h.idle.Len() > 0 {
 		e := h.idle.Front().Value.(*handle)
 		h.leave(e)
+		h.rest[e.key] = e.file.Control().Applied // idle, so it stays that
 		out = append(out, e)
 	}
 	return out
@@ -226,10 +230,12 @@ func (h *Handles) Forget(key string) {
 	h.mu.Lock()
 	e := h.byKey[key]
 	if e == nil {
+		delete(h.rest, key)
 		h.mu.Unlock()
 		return
 	}
 	idle := h.leave(e)
+	delete(h.rest, key)
 	h.mu.Unlock()
 	if idle {
 		h.close([]*handle{e})
@@ -249,6 +255,24 @@ func (h *Handles) WriteBehind(age time.Duration, fail func(error)) {
 		h.mu.Unlock()
 		_ = e.file.Commit() // fail hears of it; and a file that was closed has committed
 	})
+}
+
+// Applied is the applied index of key's file, if the file is open or was before:
+// nothing else changes it.
+func (h *Handles) Applied(key string) (index uint64, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e := h.byKey[key]; e != nil {
+		select {
+		case <-e.ready:
+			if e.err == nil {
+				return e.file.Control().Applied, true
+			}
+		default:
+		}
+	}
+	index, known = h.rest[key]
+	return index, known
 }
 
 // Open is how many files are open now.

@@ -418,6 +418,19 @@ func TestHandlesStayBoundedAndNeverCloseAFileInUse(t *testing.T) {
 	if n := h.Open(); n > bound {
 		t.Errorf("%d files open, bound is %d", n, bound)
 	}
+	for k := 1; k < files; k++ { // most of them are closed by now
+		index, known := h.Applied(fmt.Sprint(k))
+		f, err := Open(paths[k], testSchema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !known || h.behind == nil && index != f.Control().Applied {
+			t.Errorf("file %d: applied index %d (known: %v), the file has %d", k, index, known, f.Control().Applied)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := insert(held, 1, "still open"); err != nil {
 		t.Error("a file in use was closed:", err)
 	}

@@ -180,7 +180,9 @@ func (s *Space) Cell() (row Cell, found bool, err error) {
 }
 
 // Files implements raftfsm.Space. A tenant whose file is not there, because a
-// crash interrupted its replacement, is listed at index 0.
+// crash interrupted its replacement, is listed at index 0. It is called at the
+// start, when every file is opened once, and then while apply waits, when none
+// is: by then all indexes are known.
 func (s *Space) Files() ([]store.FileState, error) {
 	rows, err := s.Tenants()
 	if err != nil {
@@ -192,7 +194,9 @@ func (s *Space) Files() ([]store.FileState, error) {
 	}
 	for _, row := range rows {
 		state := store.FileState{Target: string(row.UID), Epoch: uint64(row.Epoch), Folder: filepath.Join(string(row.UID), row.Folder)}
-		if _, missing := os.Stat(s.path(row.UID, row.Folder)); missing == nil {
+		if index, known := s.tenants.Applied(state.Target); known {
+			state.Index = index
+		} else if _, missing := os.Stat(s.path(row.UID, row.Folder)); missing == nil {
 			state.Index, err = s.applied(state.Target)
 		} else if !errors.Is(missing, os.ErrNotExist) {
 			err = missing
