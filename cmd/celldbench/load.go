@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,8 @@ type caller interface {
 // result is what one or several slices of the same load came to.
 type result struct {
 	calls, failed uint64
-	elapsed, cpu  time.Duration
+	elapsed       time.Duration
+	cpu           usage      // used meanwhile
 	latency       *histogram // of calls that succeeded
 	firstErr      error
 }
@@ -29,7 +31,8 @@ func (r *result) merge(o *result) {
 	r.calls += o.calls
 	r.failed += o.failed
 	r.elapsed += o.elapsed
-	r.cpu += o.cpu
+	r.cpu.own += o.cpu.own
+	r.cpu.machine += o.cpu.machine
 	r.latency.merge(o.latency)
 	r.firstErr = cmp.Or(r.firstErr, o.firstErr)
 }
@@ -47,7 +50,16 @@ func (r *result) cpuPerCall() time.Duration {
 	if r.calls == 0 {
 		return 0
 	}
-	return r.cpu / time.Duration(r.calls)
+	return r.cpu.own / time.Duration(r.calls)
+}
+
+// others is the share of the machine's CPU that went to what is not measured.
+func (r *result) others() float64 {
+	all := r.elapsed * time.Duration(runtime.NumCPU())
+	if all <= 0 {
+		return 0
+	}
+	return max(0, float64(r.cpu.machine-r.cpu.own)/float64(all))
 }
 
 // slice is one stretch of load: a warm-up that counts for nothing but its
@@ -55,7 +67,7 @@ func (r *result) cpuPerCall() time.Duration {
 type slice struct {
 	callers          []caller
 	warmup, duration time.Duration
-	cpu              func() (time.Duration, error) // used so far by what is measured
+	cpu              func() (usage, error)
 }
 
 // run drives all callers and waits for them. A call that is under way when the
@@ -83,7 +95,8 @@ func (s *slice) run(ctx context.Context) (warm, measured *result, err error) {
 		warm.merge(workers[i].results[warming])
 		measured.merge(workers[i].results[measuring])
 	}
-	measured.elapsed, measured.cpu = elapsed, cpuAfter-cpuBefore
+	measured.elapsed = elapsed
+	measured.cpu = usage{own: cpuAfter.own - cpuBefore.own, machine: cpuAfter.machine - cpuBefore.machine}
 	return warm, measured, errors.Join(errBefore, errAfter, context.Cause(ctx))
 }
 

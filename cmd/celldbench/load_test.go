@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +36,7 @@ func TestLoadCountsEveryAnswer(t *testing.T) {
 	for range 4 {
 		callers = append(callers, newConn(b.addr, get("/"), http.StatusOK))
 	}
-	s := slice{callers: callers, warmup: 5 * time.Millisecond, duration: 20 * time.Millisecond, cpu: ownCPU}
+	s := slice{callers: callers, warmup: 5 * time.Millisecond, duration: 20 * time.Millisecond, cpu: noCPU}
 	warm, measured, err := s.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -55,11 +57,13 @@ func TestLoadCountsEveryAnswer(t *testing.T) {
 func TestLoadStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s := slice{callers: []caller{newConn("127.0.0.1:1", get("/"), 200)}, warmup: time.Hour, duration: time.Hour, cpu: ownCPU}
+	s := slice{callers: []caller{newConn("127.0.0.1:1", get("/"), 200)}, warmup: time.Hour, duration: time.Hour, cpu: noCPU}
 	if _, _, err := s.run(ctx); err == nil {
 		t.Fatal("a slice that was broken off gives no error")
 	}
 }
+
+func noCPU() (usage, error) { return usage{}, nil }
 
 // TestConnReadsAnswers feeds a connection what a server might say.
 func TestConnReadsAnswers(t *testing.T) {
@@ -122,4 +126,26 @@ func answerOnce(t *testing.T, answer string) string {
 		}
 	})
 	return l.Addr().String()
+}
+
+func TestCPUTimesAreRead(t *testing.T) {
+	own, err := ownCPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := processCPU(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := machineCPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own <= 0 || same < 0 || all < own-tick {
+		t.Errorf("this process %v, by /proc %v, the machine %v", own, same, all)
+	}
+	r := result{calls: 1, elapsed: time.Second, cpu: usage{own: time.Second / 2, machine: time.Second}}
+	if got, want := r.others(), 0.5/float64(runtime.NumCPU()); got != want {
+		t.Errorf("others used %v, want %v", got, want)
+	}
 }

@@ -54,20 +54,24 @@ func (u *platformUnderTest) access() access {
 	return access{gateway: c.Gateway, admin: c.Admin, operatorToken: c.OperatorToken}
 }
 
-// cpu is what this process and the members' own processes have used so far.
-func (u *platformUnderTest) cpu() (time.Duration, error) {
-	sum, err := ownCPU()
-	if err != nil || !u.isolated {
-		return sum, err
+// cpu counts as its own what this process and the members' own processes use.
+func (u *platformUnderTest) cpu() (usage, error) {
+	var c usage
+	var err error
+	if c.machine, err = machineCPU(); err != nil {
+		return c, err
+	}
+	if c.own, err = ownCPU(); err != nil || !u.isolated {
+		return c, err
 	}
 	for _, m := range u.p.Members() {
 		one, err := processCPU(m.PID())
 		if err != nil {
-			return 0, err
+			return c, err
 		}
-		sum += one
+		c.own += one
 	}
-	return sum, nil
+	return c, nil
 }
 
 // stopWithin is how long the platform may take to stop.

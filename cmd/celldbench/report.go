@@ -47,6 +47,7 @@ type line struct {
 	P95         float64 `json:"p95Millis"`
 	P99         float64 `json:"p99Millis"`
 	CPU         float64 `json:"cpuMicros"`
+	Others      float64 `json:"othersShare"` // of the machine's CPU: used by other processes meanwhile
 	Errors      uint64  `json:"errors"`
 
 	WarmupErrors uint64 `json:"warmupErrors"`
@@ -57,7 +58,7 @@ func newLine(k kind, c int, r *result) line {
 	l := line{
 		What: k.String(), Connections: c, Requests: r.good(), PerSecond: r.perSecond(),
 		P50: millis(r.latency.quantile(0.50)), P95: millis(r.latency.quantile(0.95)), P99: millis(r.latency.quantile(0.99)),
-		CPU: float64(r.cpuPerCall()) / float64(time.Microsecond), Errors: r.failed,
+		CPU: float64(r.cpuPerCall()) / float64(time.Microsecond), Others: r.others(), Errors: r.failed,
 	}
 	if r.firstErr != nil {
 		l.FirstError = r.firstErr.Error()
@@ -236,11 +237,11 @@ func (r *report) writeTable(out io.Writer) error {
 	if s.Hot > 0 {
 		fmt.Fprintf(out, "one tenant gets %.0f %% of the requests besides its share of the rest\n", 100*s.Hot)
 	}
-	fmt.Fprintf(out, "a read answers %d bytes, as the bare handler does; a raw entry holds %d bytes\nCPU: %s\n\n", s.ReadBytes, s.EntryBytes, s.CPUIncludes)
+	fmt.Fprintf(out, "a read answers %d bytes, as the bare handler does; a raw entry holds %d bytes\nCPU: %s; others: the share of the machine's CPU that went to anything else\n\n", s.ReadBytes, s.EntryBytes, s.CPUIncludes)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "what\tc\trequests/s\tp50 ms\tp95 ms\tp99 ms\tCPU us/request\terrors\t")
+	fmt.Fprintln(w, "what\tc\trequests/s\tp50 ms\tp95 ms\tp99 ms\tCPU us/request\tothers %\terrors\t")
 	for _, l := range r.Lines {
-		fmt.Fprintf(w, "%s\t%d\t%.0f\t%.2f\t%.2f\t%.2f\t%.0f\t%d\t\n", l.What, l.Connections, l.PerSecond, l.P50, l.P95, l.P99, l.CPU, l.Errors+l.WarmupErrors)
+		fmt.Fprintf(w, "%s\t%d\t%.0f\t%.2f\t%.2f\t%.2f\t%.0f\t%.0f\t%d\t\n", l.What, l.Connections, l.PerSecond, l.P50, l.P95, l.P99, l.CPU, 100*l.Others, l.Errors+l.WarmupErrors)
 	}
 	if err := w.Flush(); err != nil {
 		return err
