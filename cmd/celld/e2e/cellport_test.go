@@ -25,116 +25,129 @@ type port struct {
 	cell, node    string
 	address       string
 	tenant, other string // two tenants of the cell
+	owner         caller // of both
 	good          identity.Context
 }
+
+// target is the path of an invoice.
+func (p *port) target() string { return path("tenants", p.tenant, "invoices", 1) }
 
 // cellPort shows that a cell believes nobody but a gateway with a context that
 // was signed for this very cell, tenant, role and moment.
 func cellPort(t *testing.T, w *world) {
 	owner := w.newUser(t)
-	p := &port{w: w, cell: "C2", tenant: w.newTenantIn(t, owner, "C2"), other: w.newTenantIn(t, owner, "C2")}
+	p := &port{w: w, owner: owner, cell: "C2", tenant: w.newTenantIn(t, owner, "C2"), other: w.newTenantIn(t, owner, "C2")}
 	newInvoice(t, owner, p.tenant, newCustomer(t, owner, p.tenant))
 	state := w.awaitCell(t, p.cell)
 	p.node, p.address = state.leader, state.nodes[state.leader]
 	// Nobody who exists: the cell remembers how high the revision was.
 	p.good = w.contextOf(t, p.tenant, "P403", tenant.Owner)
-	target := path("tenants", p.tenant, "invoices", 1)
+	t.Run("a good one passes", p.passes)
+	t.Run("certificates", p.certificates)
+	t.Run("contexts", p.contexts)
+	t.Run("writes", p.writes)
+	t.Run("an older policy", p.olderPolicy)
+	t.Run("other headers", p.otherHeaders)
+}
+
+func (p *port) passes(t *testing.T) {
 	sign := p.sign(t, time.Now)
+	status, _, body := p.get(t, "G1", p.target(), http.Header{"Celld-Context": {sign(p.good)}})
+	if status != http.StatusOK || !bytes.Contains(body, []byte(`"invoiceId":1`)) {
+		t.Fatalf("a good context: %d %s", status, body)
+	}
+}
 
-	t.Run("a good one passes", func(t *testing.T) {
-		status, _, body := p.get(t, "G1", target, http.Header{"Celld-Context": {sign(p.good)}})
-		if status != http.StatusOK || !bytes.Contains(body, []byte(`"invoiceId":1`)) {
-			t.Fatalf("a good context: %d %s", status, body)
+func (p *port) certificates(t *testing.T) {
+	sign := p.sign(t, time.Now)
+	token := http.Header{"Celld-Context": {sign(p.good)}}
+	for _, route := range []string{p.target(), "/internal/status", "/internal/tenants/" + string(p.good.UID) + "/digest"} {
+		if status, err := p.try(t, "", http.MethodGet, route, token); err == nil {
+			t.Errorf("%s without a client certificate: %d", route, status)
 		}
-	})
+		if status, err := p.try(t, "C5/n1", http.MethodGet, route, token); err == nil && status != http.StatusForbidden {
+			t.Errorf("%s for a node of another cell: %d", route, status)
+		}
+	}
+	for _, node := range []string{"n1", "n2", "n3"} {
+		if status, err := p.try(t, p.cell+"/"+node, http.MethodGet, p.target(), token); err == nil && status != http.StatusForbidden {
+			t.Errorf("a tenant's route for a node of the same cell: %d", status)
+		}
+	}
+	if status, err := p.try(t, p.cell+"/n1", http.MethodPut, "/internal/tenants/"+string(p.good.UID), token); err == nil && status != http.StatusForbidden {
+		t.Errorf("a provisioning by a node: %d", status)
+	}
+}
 
-	t.Run("certificates", func(t *testing.T) {
-		token := http.Header{"Celld-Context": {sign(p.good)}}
-		for _, route := range []string{target, "/internal/status", "/internal/tenants/" + string(p.good.UID) + "/digest"} {
-			if status, err := p.try(t, "", http.MethodGet, route, token); err == nil {
-				t.Errorf("%s without a client certificate: %d", route, status)
-			}
-			if status, err := p.try(t, "C5/n1", http.MethodGet, route, token); err == nil && status != http.StatusForbidden {
-				t.Errorf("%s for a node of another cell: %d", route, status)
-			}
+func (p *port) contexts(t *testing.T) {
+	for what, c := range p.badContexts(t) {
+		status, header, body := p.get(t, "G1", c.path(p.target()), http.Header{"Celld-Context": c.tokens})
+		if status != c.status {
+			t.Errorf("%s: %d, want %d: %s", what, status, c.status, body)
 		}
-		for _, node := range []string{"n1", "n2", "n3"} {
-			if status, err := p.try(t, p.cell+"/"+node, http.MethodGet, target, token); err == nil && status != http.StatusForbidden {
-				t.Errorf("a tenant's route for a node of the same cell: %d", status)
-			}
+		if c.slug != "" && !bytes.Contains(body, []byte(`"type":"`+c.slug+`"`)) {
+			t.Errorf("%s: not the problem %s: %s", what, c.slug, body)
 		}
-		if status, err := p.try(t, p.cell+"/n1", http.MethodPut, "/internal/tenants/"+string(p.good.UID), token); err == nil && status != http.StatusForbidden {
-			t.Errorf("a provisioning by a node: %d", status)
+		if bytes.Contains(body, []byte("amountMinor")) {
+			t.Errorf("%s: the answer holds an invoice: %s", what, body)
 		}
-	})
+		if c.slug == "placement-changed" && c.known && header.Get("Celld-Epoch") != "1" {
+			t.Errorf("%s: Celld-Epoch is %q, want 1", what, header.Get("Celld-Epoch"))
+		}
+	}
+}
 
-	t.Run("contexts", func(t *testing.T) {
-		for what, c := range p.badContexts(t) {
-			status, header, body := p.get(t, "G1", c.path(target), http.Header{"Celld-Context": c.tokens})
-			if status != c.status {
-				t.Errorf("%s: %d, want %d: %s", what, status, c.status, body)
-			}
-			if c.slug != "" && !bytes.Contains(body, []byte(`"type":"`+c.slug+`"`)) {
-				t.Errorf("%s: not the problem %s: %s", what, c.slug, body)
-			}
-			if bytes.Contains(body, []byte("amountMinor")) {
-				t.Errorf("%s: the answer holds an invoice: %s", what, body)
-			}
-			if c.slug == "placement-changed" && c.known && header.Get("Celld-Epoch") != "1" {
-				t.Errorf("%s: Celld-Epoch is %q, want 1", what, header.Get("Celld-Epoch"))
-			}
+func (p *port) writes(t *testing.T) {
+	sign := p.sign(t, time.Now)
+	viewer := p.good
+	viewer.Actor, viewer.Role = "V404", tenant.Viewer
+	epoch := p.good
+	epoch.Epoch = 2
+	for what, c := range map[string]struct {
+		context identity.Context
+		status  int
+	}{"a viewer": {viewer, http.StatusForbidden}, "another epoch": {epoch, http.StatusServiceUnavailable}} {
+		status, err := p.try(t, "G1", http.MethodPost, path("tenants", p.tenant, "customers"), http.Header{"Celld-Context": {sign(c.context)}})
+		if err != nil || status != c.status {
+			t.Errorf("a write by %s: %d %v, want %d", what, status, err, c.status)
 		}
-	})
+	}
+	if n := len(walk(t, p.owner, path("tenants", p.tenant, "customers"), "", 50, nil)); n != 1 {
+		t.Errorf("there are %d customers", n)
+	}
+}
 
-	t.Run("writes", func(t *testing.T) {
-		viewer := p.good
-		viewer.Actor, viewer.Role = "V404", tenant.Viewer
-		epoch := p.good
-		epoch.Epoch = 2
-		for what, c := range map[string]struct {
-			context identity.Context
-			status  int
-		}{"a viewer": {viewer, http.StatusForbidden}, "another epoch": {epoch, http.StatusServiceUnavailable}} {
-			status, err := p.try(t, "G1", http.MethodPost, path("tenants", p.tenant, "customers"), http.Header{"Celld-Context": {sign(c.context)}})
-			if err != nil || status != c.status {
-				t.Errorf("a write by %s: %d %v, want %d", what, status, err, c.status)
-			}
+func (p *port) olderPolicy(t *testing.T) {
+	sign := p.sign(t, time.Now)
+	c := p.good
+	c.Actor, c.Revision = "P404", 8
+	for _, step := range []struct {
+		revision tenant.Revision
+		status   int
+	}{{8, http.StatusOK}, {7, http.StatusServiceUnavailable}, {8, http.StatusOK}, {9, http.StatusOK}, {8, http.StatusServiceUnavailable}, {1, http.StatusServiceUnavailable}} {
+		c.Revision = step.revision
+		status, _, body := p.get(t, "G1", p.target(), http.Header{"Celld-Context": {sign(c)}})
+		if status != step.status {
+			t.Fatalf("revision %d: %d, want %d: %s", step.revision, status, step.status, body)
 		}
-		if n := len(walk(t, owner, path("tenants", p.tenant, "customers"), "", 50, nil)); n != 1 {
-			t.Errorf("there are %d customers", n)
+		if status != http.StatusOK && !bytes.Contains(body, []byte(`"type":"stale-policy"`)) {
+			t.Fatalf("revision %d: %s", step.revision, body)
 		}
-	})
+	}
+}
 
-	t.Run("an older policy", func(t *testing.T) {
-		c := p.good
-		c.Actor, c.Revision = "P404", 8
-		for _, step := range []struct {
-			revision tenant.Revision
-			status   int
-		}{{8, http.StatusOK}, {7, http.StatusServiceUnavailable}, {8, http.StatusOK}, {9, http.StatusOK}, {8, http.StatusServiceUnavailable}, {1, http.StatusServiceUnavailable}} {
-			c.Revision = step.revision
-			status, _, body := p.get(t, "G1", target, http.Header{"Celld-Context": {sign(c)}})
-			if status != step.status {
-				t.Fatalf("revision %d: %d, want %d: %s", step.revision, status, step.status, body)
-			}
-			if status != http.StatusOK && !bytes.Contains(body, []byte(`"type":"stale-policy"`)) {
-				t.Fatalf("revision %d: %s", step.revision, body)
-			}
+func (p *port) otherHeaders(t *testing.T) {
+	sign := p.sign(t, time.Now)
+	viewer := p.good
+	viewer.Actor, viewer.Role = "V404", tenant.Viewer
+	plain, _, want := p.get(t, "G1", p.target(), http.Header{"Celld-Context": {sign(viewer)}})
+	for what, forged := range forgeries(t, p.w) {
+		headers := forged.Clone()
+		headers.Set("Celld-Context", sign(viewer))
+		if status, _, body := p.get(t, "G1", p.target(), headers); status != plain || !bytes.Equal(body, want) {
+			t.Errorf("%s: %d %s, without it %d %s", what, status, body, plain, want)
 		}
-	})
-
-	t.Run("other headers", func(t *testing.T) {
-		viewer := p.good
-		viewer.Actor, viewer.Role = "V404", tenant.Viewer
-		plain, _, want := p.get(t, "G1", target, http.Header{"Celld-Context": {sign(viewer)}})
-		for what, forged := range forgeries(t, w) {
-			headers := forged.Clone()
-			headers.Set("Celld-Context", sign(viewer))
-			if status, _, body := p.get(t, "G1", target, headers); status != plain || !bytes.Equal(body, want) {
-				t.Errorf("%s: %d %s, without it %d %s", what, status, body, plain, want)
-			}
-		}
-	})
+	}
 }
 
 // badContext is what is sent in place of a good context.

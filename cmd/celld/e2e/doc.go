@@ -28,6 +28,10 @@
 // description does not know it. No test sleeps: where something takes its time,
 // the test asks again until it is so or the test's deadline is over.
 //
+// TestDeath kills ten members in turn; -e2e.rounds says how many. With -race the
+// isolated processes run under the race detector too, and a report of it in the log
+// fails the test. -v prints what was measured.
+//
 // # Goroutines
 //
 // Each test waits for the goroutines that it starts. A platform is stopped by the

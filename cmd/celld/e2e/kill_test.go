@@ -76,12 +76,12 @@ func lostAnswers(t *testing.T, w *world, owner caller) {
 	tenant := w.newTenantIn(t, owner, "C2")
 	customer := newCustomer(t, owner, tenant)
 	invoices := path("tenants", tenant, "invoices")
-	const callers = 32
+	const callers = 64
 	var all []written
 	doubtful := 0
 	for round := 0; doubtful == 0; round++ {
-		if round == 10 {
-			t.Fatal("ten leaders died and no answer was lost")
+		if round == 20 {
+			t.Fatal("twenty leaders died and no answer was lost")
 		}
 		leader := w.awaitCell(t, "C2").leader
 		results := make([][]written, callers)

@@ -53,25 +53,7 @@ func TestTour(t *testing.T) {
 	ada.do(t, request{method: http.MethodPatch, path: path("tenants", tenant, "members", ada.name), body: object{"role": "member"}}).refused(t, http.StatusConflict, "last-owner")
 	ada.delete(t, path("tenants", tenant, "members", ada.name)).refused(t, http.StatusConflict, "last-owner")
 
-	// An invoice's life.
-	full := invoiceBody(customer).with(object{"reference": "I-1", "memo": "first\tof\nmany", "issuedAt": "2026-01-31T09:30:00Z", "internal": object{"costMinor": 900, "note": "margin"}})
-	bob.post(t, invoices, full).want(t, http.StatusForbidden)
-	one := path("tenants", tenant, "invoices", ada.post(t, invoices, full).want(t, http.StatusCreated).number(t, "invoiceId"))
-	if a := bob.get(t, one).want(t, http.StatusOK); bytes.Contains(a.body, []byte("internal")) || bytes.Contains(a.body, []byte("margin")) {
-		t.Fatalf("a member sees the internal part: %s", a.body)
-	}
-	version := int64(1)
-	for _, status := range []string{"issued", "paid"} {
-		bob.put(t, one, version, invoiceBody(customer).with(object{"status": status, "memo": "now " + status})).want(t, http.StatusOK)
-		version++
-	}
-	bob.put(t, one, version, invoiceBody(customer).with(object{"status": "draft"})).refused(t, http.StatusConflict, "invalid-transition")
-	bob.put(t, one, version, invoiceBody(customer)).want(t, http.StatusOK) // status and internal stay, the rest is cleared
-	now := ada.get(t, one).want(t, http.StatusOK)
-	all := now.object(t)
-	if all["status"] != "paid" || all["memo"] != nil || all["reference"] != nil || !bytes.Contains(now.body, []byte("margin")) {
-		t.Fatalf("after an update without optional fields: %s", now.body)
-	}
+	one := lifeOfAnInvoice(t, ada, bob, tenant, customer)
 	for range 5 {
 		newInvoice(t, bob, tenant, customer)
 	}
@@ -105,6 +87,32 @@ func TestTour(t *testing.T) {
 	if next := newInvoice(t, bob, tenant, customer); next != first.number(t, "invoiceId")+1 {
 		t.Errorf("the first invoice after the restart is %d, the last one before was %d", next, first.number(t, "invoiceId"))
 	}
+}
+
+// lifeOfAnInvoice takes an invoice from its making by an owner to its payment by
+// a member, and returns its path.
+func lifeOfAnInvoice(t *testing.T, ada, bob caller, tenant string, customer int64) string {
+	t.Helper()
+	invoices := path("tenants", tenant, "invoices")
+	full := invoiceBody(customer).with(object{"reference": "I-1", "memo": "first\tof\nmany", "issuedAt": "2026-01-31T09:30:00Z", "internal": object{"costMinor": 900, "note": "margin"}})
+	bob.post(t, invoices, full).want(t, http.StatusForbidden)
+	one := path("tenants", tenant, "invoices", ada.post(t, invoices, full).want(t, http.StatusCreated).number(t, "invoiceId"))
+	if a := bob.get(t, one).want(t, http.StatusOK); bytes.Contains(a.body, []byte("internal")) || bytes.Contains(a.body, []byte("margin")) {
+		t.Fatalf("a member sees the internal part: %s", a.body)
+	}
+	version := int64(1)
+	for _, status := range []string{"issued", "paid"} {
+		bob.put(t, one, version, invoiceBody(customer).with(object{"status": status, "memo": "now " + status})).want(t, http.StatusOK)
+		version++
+	}
+	bob.put(t, one, version, invoiceBody(customer).with(object{"status": "draft"})).refused(t, http.StatusConflict, "invalid-transition")
+	bob.put(t, one, version, invoiceBody(customer)).want(t, http.StatusOK) // status and internal stay, the rest is cleared
+	now := ada.get(t, one).want(t, http.StatusOK)
+	all := now.object(t)
+	if all["status"] != "paid" || all["memo"] != nil || all["reference"] != nil || !bytes.Contains(now.body, []byte("margin")) {
+		t.Fatalf("after an update without optional fields: %s", now.body)
+	}
+	return one
 }
 
 // unfinished is a tenant in which writes were under way when the platform stopped.
