@@ -11,7 +11,9 @@
 // and path are named as public, authentication, which wraps the router; the bound
 // on the user's requests; the router (gorilla/mux, which never redirects); the
 // caller's membership in the path's tenant and the role's right to the route's
-// action; the bound on the tenant's requests. Only then its handler runs.
+// action; the body, whole, and after it authentication, membership and right once
+// more, because a body may be long in coming; the bound on the tenant's requests.
+// Only then its handler runs.
 //
 // Invariants:
 //   - The path's tenant is a request, not a proof. Not a member, unknown, deleted,

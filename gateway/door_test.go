@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"celld/store/tenant"
@@ -259,4 +261,77 @@ func TestRequestIDs(t *testing.T) {
 	if id := a.header.Get("X-Request-Id"); id == "b@d" || id == "" || !strings.Contains(a.body, id) {
 		t.Errorf("answered %v %s", a.header, a.body)
 	}
+}
+
+// late is a body that is asked for, and comes when it is let go.
+type late struct {
+	io.Reader
+	asked, comes chan struct{}
+	once         sync.Once
+}
+
+func (l *late) Read(b []byte) (int, error) {
+	l.once.Do(func() {
+		close(l.asked)
+		<-l.comes
+	})
+	return l.Reader.Read(b)
+}
+
+// TestLateBodies: what was answered about the sender while the body was on its way
+// holds, and meanwhile the request takes no place of the tenant's.
+func TestLateBodies(t *testing.T) {
+	w, c := fakeWorld(t, func(cfg *Config) { cfg.Limits.TenantRequests = 1 })
+	var session struct{ Token string }
+	w.operator(t, "POST", "/users", map[string]any{"userId": "P1", "email": "p1@example.org", "password": "the password of P1"}).want(t, 201)
+	w.call(t, "", "POST", "/sessions", map[string]any{"email": "p1@example.org", "password": "the password of P1"}).want(t, 201).into(t, &session)
+	for _, test := range []struct {
+		what, token, route string
+		change             func()
+		want               int
+	}{
+		{"nothing", w.tokens["U9"], "createCustomer", func() { w.call(t, "V7", "GET", invoice, nil).want(t, 200) }, 201},
+		{"a change of role", w.tokens["F7"], "createInvoice", func() {
+			w.call(t, "U7", "PATCH", "/tenants/T7/members/F7", map[string]any{"role": "viewer"}).want(t, 200)
+		}, 403},
+		{"a removal", w.tokens["U9"], "createCustomer", func() { w.call(t, "U7", "DELETE", "/tenants/T7/members/U9", nil).want(t, 204) }, 404},
+		{"the end of the session", session.Token, "createTenant", func() { w.call(t, session.Token, "DELETE", "/sessions/current", nil).want(t, 204) }, 401},
+		{"a suspension", w.tokens["U7"], "updateInvoice", func() { w.operator(t, "POST", "/tenants/T7/suspend", nil).want(t, 200) }, 403},
+	} {
+		route := Routes()[slices.IndexFunc(Routes(), func(r Route) bool { return r.Name == test.route })]
+		body := &late{Reader: strings.NewReader(bodyOf(route.Name)), asked: make(chan struct{}), comes: make(chan struct{})}
+		status := make(chan int, 1)
+		go func() { status <- w.sendLate(t, test.token, route.Method, aim(route.Pattern, "T7"), body) }()
+		<-body.asked
+		test.change()
+		c.all()
+		close(body.comes)
+		if got := <-status; got != test.want {
+			t.Errorf("%s while the body was on its way: %d, want %d", test.what, got, test.want)
+		}
+		if got := c.all(); test.want > 299 && len(got) > 0 {
+			t.Errorf("%s while the body was on its way: came to the cell: %+v", test.what, got)
+		}
+	}
+}
+
+// sendLate sends a body when the gateway asks for it, and returns the status.
+func (w *world) sendLate(t *testing.T, token, method, path string, body io.Reader) int {
+	transport := &http.Transport{ExpectContinueTimeout: deadline}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), method, w.public+path, body)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	req.Header = http.Header{"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "Expect": {"100-continue"}}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	return resp.StatusCode
 }

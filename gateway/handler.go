@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"strings"
 
+	"celld/gateway/body"
 	"celld/gateway/directory"
 	"celld/gateway/problem"
 	"celld/store/fault"
@@ -69,11 +72,19 @@ func (g *Gateway) serve(x *exchange, r *http.Request) error {
 	if x.stale && x.route.Target != Cell {
 		return directory.ErrNotFresh
 	}
-	if x.route.Action == 0 {
-		return x.route.serve(g, x, r)
+	named := x.route.Action != 0
+	if named {
+		if err := g.authorize(x, r); err != nil {
+			return err
+		}
 	}
-	if err := g.authorize(x, r); err != nil {
-		return err
+	if r.Method != http.MethodGet && r.Method != http.MethodDelete {
+		if err := g.receive(x, r); err != nil {
+			return err
+		}
+	}
+	if !named {
+		return x.route.serve(g, x, r)
 	}
 	uid := string(x.access.Placement.UID)
 	if err := g.tenants.enter(uid); err != nil {
@@ -81,6 +92,21 @@ func (g *Gateway) serve(x *exchange, r *http.Request) error {
 	}
 	defer g.tenants.leave(uid)
 	return x.route.serve(g, x, r)
+}
+
+// receive takes the whole body in and then looks once more at who calls and what
+// they may do: a body may be long in coming, and what has been answered about its
+// sender meanwhile holds. Until it is here it takes no place of the tenant's.
+func (g *Gateway) receive(x *exchange, r *http.Request) error {
+	raw, err := body.Read(x, r, body.Limit)
+	if err != nil {
+		return err
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	if err := g.authenticate(x, r); err != nil || x.route.Action == 0 {
+		return err
+	}
+	return g.authorize(x, r)
 }
 
 // authenticate finds out who calls. A gateway that is not fresh knows only who
