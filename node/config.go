@@ -13,6 +13,7 @@ import (
 	"celld/gateway/identity"
 	"celld/raftfsm"
 	"celld/raftfsm/mtls"
+	"celld/store"
 	"celld/store/tenant"
 )
 
@@ -32,7 +33,9 @@ type Config struct {
 	Bootstrap   bool
 	ContextKeys []identity.Key // public keys of the gateways
 
-	MaxOpen int           // tenants' files that stay open when idle; default 512
+	// MaxOpen bounds the tenants' files that are open at once; 0 for what store.MaxOpen
+	// says of a process with one node.
+	MaxOpen int
 	Slots   chan struct{} // shared by the process's nodes, see store.NewSlots; nil for one of its own
 	Timing  raftfsm.Timing
 	Limits  raftfsm.Limits
@@ -40,8 +43,6 @@ type Config struct {
 	Metrics prometheus.Registerer // nil for none; two nodes of a process need wrapped ones
 	Clock   func() time.Time      // stamps commands and dates contexts; nil for time.Now
 }
-
-const defaultOpen = 512
 
 func (c *Config) complete() error {
 	switch {
@@ -55,7 +56,10 @@ func (c *Config) complete() error {
 		return fmt.Errorf("node %s/%s has the certificate of %s", c.Cell, c.Name, c.PKI.Identity)
 	}
 	if c.MaxOpen == 0 {
-		c.MaxOpen = defaultOpen
+		var err error
+		if c.MaxOpen, err = store.MaxOpen(1); err != nil {
+			return fmt.Errorf("node %s/%s: %w", c.Cell, c.Name, err)
+		}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

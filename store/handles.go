@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -22,8 +23,30 @@ func NewSlots() chan struct{} { return make(chan struct{}, 8*runtime.GOMAXPROCS(
 // the file.
 const checkpointEvery = 256
 
-// Handles keeps the files of many tenants open, the most recently used of them:
-// a file in use is never closed, and beyond max the idle ones go, oldest first.
+// MaxOpen is how many files each of sharers Handles in this process may keep open,
+// so that all of them stay within the process's descriptors. A file takes up to
+// perFile: the database and its WAL for the writer and for each kept reader, and
+// the shared memory. A part is left for connections, the log and the rest.
+func MaxOpen(sharers int) (int, error) {
+	const (
+		most    = 512
+		perFile = 2*(1+keepReaders) + 1
+	)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	rest := max(limit.Cur/4, 256)
+	if limit.Cur < rest+uint64(sharers*2*perFile) {
+		return 0, fmt.Errorf("this process may open %d files, too few for %d nodes: raise the limit (ulimit -n)", limit.Cur, sharers)
+	}
+	return int(min((limit.Cur-rest)/uint64(sharers*perFile), most)), nil
+}
+
+// Handles keeps the files of many tenants open, at most max, and the most recently
+// used of them: the idle ones go, oldest first. A file in use is never closed;
+// when max are in use, who wants another one waits for one of them. So nobody
+// asks for a file while holding another of the same Handles.
 type Handles struct {
 	schema *Schema
 	max    int
@@ -34,6 +57,7 @@ type Handles struct {
 	byKey   map[string]*handle
 	idle    *list.List         // of *handle, least recently used first
 	leaving map[string]*handle // by path: out of byKey and not closed yet, the latest
+	room    sync.Cond          // a file became idle, or was closed
 	closed  bool
 
 	lost sync.Map // by path: why a file that has lost updates is not opened again
@@ -60,8 +84,7 @@ type handle struct {
 	gone      chan struct{} // closed when the file is closed
 }
 
-// NewHandles keeps at most max files open, unless more are in use at once. slots
-// may be nil.
+// NewHandles keeps at most max files open. slots may be nil.
 func NewHandles(schema *Schema, max int, slots chan struct{}, log *slog.Logger) *Handles {
 	h := &Handles{
 		schema: schema, max: max, slots: slots, log: log,
@@ -69,6 +92,7 @@ func NewHandles(schema *Schema, max int, slots chan struct{}, log *slog.Logger) 
 		rest: make(map[string]uint64),
 		full: make(chan *handle, 64), done: make(chan struct{}),
 	}
+	h.room.L = &h.mu
 	go h.checkpoints()
 	return h
 }
@@ -77,6 +101,9 @@ func NewHandles(schema *Schema, max int, slots chan struct{}, log *slog.Logger) 
 // stays open until release is called, once.
 func (h *Handles) Acquire(key, path string) (f *File, release func(), err error) {
 	h.mu.Lock()
+	for !h.closed && h.byKey[key] == nil && h.idle.Len() == 0 && len(h.byKey)+len(h.leaving) >= h.max {
+		h.room.Wait()
+	}
 	if h.closed {
 		h.mu.Unlock()
 		return nil, nil, os.ErrClosed
@@ -89,6 +116,7 @@ func (h *Handles) Acquire(key, path string) (f *File, release func(), err error)
 	if e == nil {
 		e = &handle{key: key, path: path, ready: make(chan struct{}), gone: make(chan struct{}), users: 1}
 		h.byKey[key] = e
+		h.room.Broadcast() // to those who wait for room for this very file
 		before := h.leaving[path]
 		evicted := h.evict()
 		h.mu.Unlock()
@@ -188,6 +216,7 @@ func (h *Handles) release(e *handle) {
 	default:
 		e.idleAt = h.idle.PushBack(e)
 		gone = h.evict()
+		h.room.Broadcast()
 	}
 	h.mu.Unlock()
 	h.close(gone)
@@ -204,6 +233,7 @@ func (h *Handles) close(gone []*handle) {
 		if h.leaving[e.path] == e {
 			delete(h.leaving, e.path)
 		}
+		h.room.Broadcast()
 		h.mu.Unlock()
 		close(e.gone)
 	}
@@ -319,6 +349,7 @@ func (h *Handles) Close() error {
 		return nil
 	}
 	h.closed = true
+	h.room.Broadcast()
 	close(h.full) // release sends only while not closed, under mu
 	h.mu.Unlock()
 	<-h.done

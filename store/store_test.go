@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -379,6 +380,67 @@ func TestCheckpointAndSyncWhileOthersWrite(t *testing.T) {
 	wg.Wait()
 	if n := count(t, f); n != 300 {
 		t.Errorf("%d notes, want 300", n)
+	}
+}
+
+func TestWhoFindsAllFilesInUseWaitsForOne(t *testing.T) {
+	dir := t.TempDir()
+	paths := make([]string, 4)
+	for i := range paths {
+		paths[i] = filepath.Join(dir, fmt.Sprint("u", i), "1-0", "tenant.db")
+		if err := Create(paths[i], testSchema, testControl, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := NewHandles(testSchema, 2, NewSlots(), slog.New(slog.DiscardHandler))
+	var held []func()
+	for k := range 2 {
+		_, release, err := h.Acquire(fmt.Sprint(k), paths[k])
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, release)
+	}
+	// Two want the same file, one another; all of them get theirs.
+	var waiting sync.WaitGroup
+	for _, k := range []int{2, 2, 3} {
+		waiting.Go(func() {
+			f, release, err := h.Acquire(fmt.Sprint(k), paths[k])
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if f.Path() != paths[k] {
+				t.Errorf("asked for %s, got %s", paths[k], f.Path())
+			}
+			if n := h.Open(); n > 2 {
+				t.Errorf("%d files open, bound is 2", n)
+			}
+			release()
+		})
+	}
+	for _, release := range held {
+		release()
+	}
+	waiting.Wait()
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMaxOpenIsSharedOut(t *testing.T) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	for _, sharers := range []int{1, 6} {
+		n, err := MaxOpen(sharers)
+		if err != nil || n < 2 || uint64(n*sharers) >= limit.Cur {
+			t.Errorf("%d of %d nodes: %d files of %d, %v", sharers, sharers, n, limit.Cur, err)
+		}
+	}
+	if n, err := MaxOpen(int(limit.Cur)); err == nil {
+		t.Errorf("%d nodes may open %d files each of %d together", limit.Cur, n, limit.Cur)
 	}
 }
 

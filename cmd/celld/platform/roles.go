@@ -61,7 +61,7 @@ func (r *roles) node(ctx context.Context, s settings.Node) (instance, error) {
 	if !ok {
 		return nil, errors.New("the platform has no node " + s.Cell + "/" + s.Name)
 	}
-	n, err := role.Node(ctx, s, role.Options{Init: r.init(), Logger: r.logger, Slots: r.slots, Metrics: r.metrics, Clock: r.clock})
+	n, err := role.Node(ctx, s, role.Options{Init: r.init(), Logger: r.logger, Nodes: len(r.doors), Slots: r.slots, Metrics: r.metrics, Clock: r.clock})
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"celld/gateway/identity"
 	"celld/node"
 	"celld/raftfsm/mtls"
+	"celld/store"
 	"celld/store/tenant"
 )
 
@@ -36,6 +37,9 @@ func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err 
 	cfg := node.Config{
 		Cell: tenant.CellName(s.Cell), Name: s.Name, Region: s.Region, Dir: s.Data, Peers: s.Nodes, Bootstrap: o.Init,
 		Slots: o.Slots, Timing: timing(s.Common), Logger: o.Logger, Clock: o.Clock,
+	}
+	if cfg.MaxOpen, err = store.MaxOpen(max(o.Nodes, 1)); err != nil {
+		return nil, err
 	}
 	if cfg.PKI, err = mtls.LoadDir(s.Identity); err != nil {
 		return nil, fmt.Errorf("--identity: %w", err)
