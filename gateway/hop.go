@@ -28,7 +28,7 @@ const (
 var forwarded = [...]string{"Accept", "Content-Type", "If-Match", headerMinIndex, headerConsistency}
 
 // returned are the only headers of a cell's that a client gets.
-var returned = [...]string{"Content-Type", "Content-Length", "Cache-Control", "Etag", "Link", "Location", "Retry-After", headerIndex, "Idempotency-Replayed"}
+var returned = [...]string{"Content-Type", "Content-Length", "Etag", "Link", "Location", "Retry-After", headerIndex, "Idempotency-Replayed"}
 
 // inner is one request to a cell, whole, so that it can be sent again.
 type inner struct {
@@ -126,7 +126,11 @@ func pass(to, from http.Header) {
 			to[name] = values
 		}
 	}
+	to["Cache-Control"] = noStore
 }
+
+// noStore: what is answered depends on who asks, and on their role.
+var noStore = []string{"no-store"}
 
 // relay is the writer that a node in this process answers into.
 type relay struct {

@@ -40,7 +40,7 @@ func TestHop(t *testing.T) {
 			if who.Actor != "F7" || who.Tenant != "T7" || who.Role.String() != "finance" || who.Act != identity.ByMember || who.Gateway != "G1" || who.Epoch != 1 || who.Revision == 0 {
 				t.Errorf("the cell was told %+v", who)
 			}
-			if a.header.Get("Celld-Index") != "1.7" || a.header.Get("Etag") != `"5"` || a.header.Get("Celld-Secret") != "" || a.header.Get("Set-Cookie") != "" {
+			if a.header.Get("Celld-Index") != "1.7" || a.header.Get("Etag") != `"5"` || a.header.Get("Cache-Control") != "no-store" || a.header.Get("Celld-Secret") != "" || a.header.Get("Set-Cookie") != "" {
 				t.Errorf("the client got the headers %v", a.header)
 			}
 			w.call(t, "F7", "POST", "/tenants/T7/invoices", bodyOf("createInvoice")).want(t, 201)
