@@ -37,8 +37,8 @@ type Timing struct {
 	// Commit bounds how late followers learn of the last commit when no further
 	// entry follows; default 50 ms, at most doubled by chance.
 	Commit time.Duration
-	// Stall is how long the log's disk may take before the member gives up;
-	// default 5 s.
+	// Stall is how long the log's disk may take before the member gives up, not
+	// counting time in which the process stood still; default 5 s.
 	Stall time.Duration
 }
 

@@ -34,15 +34,66 @@ func openLog(dir string) (*raftboltdb.BoltStore, error) {
 
 // watched runs a write to the log's disk under the watchdog.
 func (s *logStore) watched(what string, write func() error) error {
-	timer := time.AfterFunc(s.stall, func() {
+	dog := watchdog{step: s.stall / stallTicks, left: stallTicks, hung: func() {
 		s.fail(fmt.Errorf("the log's disk hangs: %s takes longer than %s", what, s.stall))
-	})
-	defer timer.Stop()
+	}}
+	dog.start(time.Now())
+	defer dog.stop()
 	if err := write(); err != nil {
 		s.fail(fmt.Errorf("%s: %w", what, err))
 		return err
 	}
 	return nil
+}
+
+// stallTicks is in how many ticks the watchdog counts a stall.
+const stallTicks = 5
+
+// watchdog calls hung after a number of ticks, unless it is stopped before. A
+// tick that comes much later than it was asked for does not count: then it was
+// the process that stood still, or its machine, and not the disk.
+type watchdog struct {
+	step time.Duration
+	hung func()
+
+	mu    sync.Mutex
+	timer *time.Timer
+	asked time.Time // when the tick to come was asked for
+	left  int       // ticks; 0 after the last one and after stop
+}
+
+func (w *watchdog) start(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = now
+	w.timer = time.AfterFunc(w.step, func() { w.tick(time.Now()) })
+}
+
+func (w *watchdog) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = 0
+	w.timer.Stop()
+}
+
+func (w *watchdog) tick(now time.Time) {
+	w.mu.Lock()
+	if w.left == 0 {
+		w.mu.Unlock()
+		return
+	}
+	if now.Sub(w.asked) < 2*w.step {
+		w.left--
+	}
+	last := w.left == 0
+	if !last {
+		w.asked = now
+		w.timer.Reset(w.step)
+	}
+	w.mu.Unlock()
+	if last {
+		w.hung()
+	}
 }
 
 // StoreLog implements raft.LogStore.
