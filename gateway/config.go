@@ -41,6 +41,11 @@ type Config struct {
 	Metrics Metrics          // nil for a registry of its own
 	Clock   func() time.Time // nil for time.Now
 
+	// StaleReads lets a read that asks to be stale through while the directory is
+	// not fresh, by the rights last known. A removal that was answered at another
+	// gateway is not known then.
+	StaleReads bool
+
 	// Ready is what /readyz waits for beside the gateway's own state; nil for
 	// nothing.
 	Ready func() error
@@ -64,7 +69,7 @@ type Group struct {
 
 // Limits bounds what a gateway takes on. Zero fields take the default.
 type Limits struct {
-	TenantRequests int           // requests of one tenant at a time; 256
+	TenantRequests int           // requests of one tenant at a time; 256. One user has at most a quarter of them, or 8
 	UserRequests   int           // requests of one user at a time; 512
 	Logins         int           // failed or not, of one e-mail address at once; then one each 10 s; 10
 	LoginsByPeer   int           // of one client address at once; then one a second; 60

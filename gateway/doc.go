@@ -12,7 +12,8 @@
 // on the user's requests; the router (gorilla/mux, which never redirects); the
 // caller's membership in the path's tenant and the role's right to the route's
 // action; the body, whole, and after it authentication, membership and right once
-// more, because a body may be long in coming; the bound on the tenant's requests.
+// more, because a body may be long in coming; the bounds on the user's share of the
+// tenant's places and on the tenant's requests.
 // Only then its handler runs.
 //
 // Invariants:
@@ -23,7 +24,7 @@
 //     only a short list comes back. Whatever a client says about identity is left
 //     behind.
 //   - A request is answered only while the directory is fresh (section 8 of the
-//     design); a read that asks for it may be stale.
+//     design); with StaleReads a read that asks for it may be stale.
 //   - A write is sent again only under one idempotency key, the client's or one
 //     made here, and each attempt looks membership and placement up again. Once an
 //     attempt may have had an effect, the answer is outcome-unknown unless a later

@@ -3,11 +3,13 @@ package gateway
 import (
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"celld/store/tenant"
 )
@@ -276,6 +278,56 @@ func (l *late) Read(b []byte) (int, error) {
 		<-l.comes
 	})
 	return l.Reader.Read(b)
+}
+
+// raw sends bytes as they are and returns all that comes back until the connection
+// is closed.
+func (w *world) raw(t *testing.T, sent string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(w.public, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(deadline)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, sent); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatalf("%v after %q", err, got)
+	}
+	return string(got)
+}
+
+// TestRawRequests: what the HTTP server refuses by itself is what docs/api.md says,
+// and nothing follows a chunked request.
+func TestRawRequests(t *testing.T) {
+	w := newWorld(t, nil)
+	const host = "Host: x\r\n"
+	for sent, want := range map[string]string{
+		"GET /healthz\r\n\r\n":                                                    "400",
+		"GET /healthz HTTP/1.1\r\n\r\n":                                           "400",
+		"GET /healthz HTTP/1.1\r\n" + host + "a b: c\r\n\r\n":                     "400",
+		"POST /sessions HTTP/1.1\r\n" + host + "Content-Length: x\r\n\r\n":        "400",
+		"POST /sessions HTTP/1.1\r\n" + host + "Expect: 200-ok\r\n\r\n":           "417",
+		"POST /sessions HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip\r\n\r\n":  "501",
+		"GET /healthz HTTP/3.0\r\n" + host + "\r\n":                               "505",
+		"GET /healthz HTTP/1.1\r\n" + host + "a: " + strings.Repeat("a", 140<<10): "431",
+	} {
+		got := w.raw(t, sent)
+		if !strings.HasPrefix(got, "HTTP/1.1 "+want+" ") || strings.Contains(got, "X-Request-Id") || strings.Contains(got, "problem+json") {
+			t.Errorf("%.60q: %q, want %s", sent, got, want)
+		}
+	}
+	for _, length := range []string{"", "Content-Length: 4\r\n"} {
+		got := w.raw(t, "POST /sessions HTTP/1.1\r\n"+host+length+"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\n"+host+"\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.Contains(got, "invalid-field") || !strings.Contains(got, "Connection: close\r\n") || strings.Count(got, "HTTP/1.1") != 1 {
+			t.Errorf("%q: %q", length, got)
+		}
+	}
 }
 
 // TestLateBodies: what was answered about the sender while the body was on its way

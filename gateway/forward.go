@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"crypto/rand"
+	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"celld/gateway/body"
 	"celld/gateway/identity"
@@ -27,6 +30,9 @@ func (g *Gateway) forward(x *exchange, r *http.Request) error {
 	t := &task{inner: in}
 	if r.Method == http.MethodGet {
 		t.any = len(in.header[headerMinIndex]) > 0 || wantsStale(r)
+		if err := g.reach(x, r); err != nil {
+			return err
+		}
 	} else if err := g.write(x, r, in); err != nil {
 		return err
 	}
@@ -48,6 +54,42 @@ func (g *Gateway) forward(x *exchange, r *http.Request) error {
 	err := g.ask(r.Context(), t, x)
 	x.attempts, x.node = t.attempts, t.node
 	return err
+}
+
+// reach refuses a read that asks for a later place of the tenant's than there is.
+// The caller may have seen it before this gateway has, so the directory's leader is
+// asked, once.
+func (g *Gateway) reach(x *exchange, r *http.Request) error {
+	asked := minEpoch(r.Header)
+	if asked <= x.access.Placement.Epoch {
+		return nil
+	}
+	if err := g.dir.Refresh(r.Context()); err != nil {
+		return err
+	}
+	if err := g.authorize(x, r); err != nil {
+		return err
+	}
+	if asked > x.access.Placement.Epoch {
+		return fault.New(fault.Moved, "placement-changed", "Celld-Min-Index is of a place that the tenant does not have")
+	}
+	return placed(x.access.Placement)
+}
+
+// minEpoch is the epoch of the client's Celld-Min-Index, 0 without one or where it
+// is malformed: that is for the cell to refuse.
+func minEpoch(h http.Header) tenant.Epoch {
+	given := h[headerMinIndex]
+	if len(given) != 1 {
+		return 0
+	}
+	left, right, _ := strings.Cut(given[0], ".")
+	epoch, bad := strconv.ParseUint(left, 10, 63)
+	index, worse := strconv.ParseUint(right, 10, 63)
+	if bad != nil || worse != nil || fmt.Sprintf("%d.%d", epoch, index) != given[0] {
+		return 0
+	}
+	return tenant.Epoch(epoch)
 }
 
 // write reads the body once, so that it can be sent again, and sees to it that

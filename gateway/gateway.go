@@ -33,6 +33,7 @@ type Gateway struct {
 	admin *paths[*operatorRoute]
 
 	tenants, users       *gate
+	shares               *gate // of a user in a tenant
 	logins, loginsByPeer *throttle
 
 	mux      *raftfsm.Mux
@@ -66,6 +67,7 @@ func Open(cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	g.tenants, g.users = newGate("tenant-requests", cfg.Limits.TenantRequests), newGate("user-requests", cfg.Limits.UserRequests)
+	g.shares = newGate("tenant-requests-of-user", share(cfg.Limits.TenantRequests))
 	g.logins = newThrottle("logins", cfg.Limits.Logins, 10*time.Second, cfg.Clock)
 	g.loginsByPeer = newThrottle("logins-by-address", cfg.Limits.LoginsByPeer, time.Second, cfg.Clock)
 	g.route()
@@ -133,8 +135,20 @@ const (
 )
 
 func (g *Gateway) server(h http.HandlerFunc) *http.Server {
-	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+	return &http.Server{Handler: lastIfChunked(h), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: hardHeaders, DisableGeneralOptionsHandler: true, ErrorLog: slog.NewLogLogger(g.cfg.Logger.Handler(), slog.LevelDebug)}
+}
+
+// lastIfChunked lets nothing follow a chunked request on its connection: net/http
+// drops a Content-Length that came with it without a word, and a proxy in front that
+// went by that length takes the rest for another request (RFC 9112, section 6.3).
+func lastIfChunked(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TransferEncoding) > 0 {
+			w.Header().Set("Connection", "close")
+		}
+		h(w, r)
+	}
 }
 
 // start starts what Close waits for: the mux, three servers, the resumer and the

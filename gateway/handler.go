@@ -87,6 +87,11 @@ func (g *Gateway) serve(x *exchange, r *http.Request) error {
 		return x.route.serve(g, x, r)
 	}
 	uid := string(x.access.Placement.UID)
+	pair := uid + "/" + string(x.caller.User)
+	if err := g.shares.enter(pair); err != nil {
+		return err
+	}
+	defer g.shares.leave(pair)
 	if err := g.tenants.enter(uid); err != nil {
 		return err
 	}
@@ -119,7 +124,7 @@ func (g *Gateway) authenticate(x *exchange, r *http.Request) error {
 	}
 	var err error
 	x.caller, err = g.dir.Authenticate(r.Context(), token)
-	if err != nil && wantsStale(r) && errors.Is(err, directory.ErrNotFresh) {
+	if err != nil && g.cfg.StaleReads && wantsStale(r) && errors.Is(err, directory.ErrNotFresh) {
 		x.stale = true
 		x.caller, err = g.dir.AuthenticateStale(r.Context(), token)
 	}
@@ -159,7 +164,7 @@ func (g *Gateway) authorize(x *exchange, r *http.Request) error {
 	var err error
 	if !x.stale {
 		x.access, err = g.dir.Access(x.caller.User, id)
-		x.stale = err != nil && x.route.Target == Cell && wantsStale(r) && errors.Is(err, directory.ErrNotFresh)
+		x.stale = err != nil && g.cfg.StaleReads && x.route.Target == Cell && wantsStale(r) && errors.Is(err, directory.ErrNotFresh)
 	}
 	if x.stale {
 		x.access, err = g.dir.AccessStale(x.caller.User, id)

@@ -159,6 +159,25 @@ func TestRetries(t *testing.T) {
 			n.forget()
 		}
 	})
+	t.Run("a place that is not there", func(t *testing.T) {
+		c.all()
+		ask := func(index string, status, asked int) answer {
+			a := w.send(t, request{user: "V7", method: "GET", path: invoice, header: http.Header{"Celld-Min-Index": {index}, "Celld-Consistency": {"stale"}}}).want(t, status)
+			if got := c.all(); len(got) != asked {
+				t.Errorf("%q: asked %d times, want %d", index, len(got), asked)
+			}
+			return a
+		}
+		if a := ask("2.1", 503, 0); a.problem(t) != "placement-changed" || a.header.Get("Retry-After") == "" {
+			t.Errorf("answered %v %s", a.header, a.body)
+		}
+		ask("1.999", 200, 1)
+		for _, index := range []string{"02.1", "2", "2.", "2.x", "+2.1", "2.01", "2.99999999999999999999", "99999999999999999999.1"} {
+			if got := minEpoch(http.Header{"Celld-Min-Index": {index}}); got != 0 { // malformed is the cell's to refuse
+				t.Errorf("%q is of the epoch %d", index, got)
+			}
+		}
+	})
 	t.Run("a member is removed meanwhile", func(t *testing.T) {
 		c.all()
 		n1.next(func(rw http.ResponseWriter, r *http.Request) {

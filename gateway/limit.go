@@ -26,6 +26,10 @@ func newGate(name string, limit int) *gate {
 	return &gate{name: name, limit: limit, count: make(map[string]int)}
 }
 
+// share is how many of a tenant's places one user may take, so that no member
+// shuts the others out.
+func share(places int) int { return max(8, places/4) }
+
 // enter lets a request in or refuses it; whoever was let in leaves once.
 func (g *gate) enter(key string) error {
 	g.mu.Lock()

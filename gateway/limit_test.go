@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,34 @@ func TestGate(t *testing.T) {
 	g.leave("b")
 	if len(g.count) != 0 {
 		t.Errorf("%d keys without requests are kept", len(g.count))
+	}
+}
+
+// TestShareOfATenant: one user does not take all of a tenant's places.
+func TestShareOfATenant(t *testing.T) {
+	w, c := fakeWorld(t, func(cfg *Config) { cfg.Limits.TenantRequests = 32 })
+	inside, release, done := make(chan struct{}), make(chan struct{}), make(chan answer)
+	for range 8 {
+		c.nodes["n1"].next(func(rw http.ResponseWriter, r *http.Request) {
+			inside <- struct{}{}
+			<-release
+			plainAnswer(rw, r)
+		})
+		go func() { done <- w.call(t, "V7", "GET", invoice, nil) }()
+		<-inside
+	}
+	a := w.call(t, "V7", "GET", invoice, nil).want(t, 429)
+	if !strings.Contains(a.body, `"limit":"tenant-requests-of-user"`) || !strings.Contains(a.body, `"value":8`) {
+		t.Errorf("answered %s", a.body)
+	}
+	w.call(t, "U7", "GET", invoice, nil).want(t, 200)
+	close(release)
+	for range 8 {
+		(<-done).want(t, 200)
+	}
+	w.call(t, "V7", "GET", invoice, nil).want(t, 200)
+	if share(256) != 64 || share(1) != 8 {
+		t.Errorf("shares of %d and %d", share(256), share(1))
 	}
 }
 

@@ -73,6 +73,24 @@ func TestOperatorAudit(t *testing.T) {
 	}
 }
 
+// TestPasswordIsNotHashed: what is kept of a payload under a key does not tell the
+// password, so another one is not noticed; the lack of one is.
+func TestPasswordIsNotHashed(t *testing.T) {
+	w := newWorld(t, nil)
+	create := func(password string) answer {
+		return w.do(t, w.admin, operatorToken, request{method: "POST", path: "/users", header: http.Header{"Idempotency-Key": {"k"}},
+			body: map[string]any{"userId": "P1", "email": "p1@example.org", "password": password}})
+	}
+	create("the first password").want(t, 201)
+	if a := create("another password").want(t, 201); a.header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("answered %v %s", a.header, a.body)
+	}
+	create("").want(t, 422)
+	for password, status := range map[string]int{"the first password": 201, "another password": 401} {
+		w.call(t, "", "POST", "/sessions", map[string]any{"email": "p1@example.org", "password": password}).want(t, status)
+	}
+}
+
 func TestOperatorCells(t *testing.T) {
 	w, c := fakeWorld(t, nil)
 	var cell cellJSON

@@ -67,11 +67,17 @@ func TestSaga(t *testing.T) {
 	}
 }
 
-// TestFreshness: a gateway that has lost the directory's quorum answers nothing
-// but stale reads that were asked for.
+// TestFreshness: a gateway that has lost the directory's quorum answers nothing,
+// or where it is told so nothing but stale reads that were asked for.
 func TestFreshness(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("staleReads %v", allowed), func(t *testing.T) { testFreshness(t, allowed) })
+	}
+}
+
+func testFreshness(t *testing.T, allowed bool) {
 	c := newFakeCell(t, "C2", "n1", "n2", "n3")
-	all := newWorlds(t, 2, func(cfg *Config) { cfg.Local = c.handlers() })
+	all := newWorlds(t, 2, func(cfg *Config) { cfg.Local, cfg.StaleReads = c.handlers(), allowed })
 	w, other := all[0], all[1]
 	w.register(t, c, c.addresses())
 	w.people(t)
@@ -94,7 +100,7 @@ func TestFreshness(t *testing.T) {
 			t.Errorf("%s: %d %s", r.Name, a.status, a.body)
 		}
 		want := 503
-		if r.Target == Cell && r.Method == "GET" {
+		if allowed && r.Target == Cell && r.Method == "GET" {
 			want = 200
 		}
 		if a := w.through(t, r, "U7", "T7", stale); a.status != want {
@@ -103,6 +109,9 @@ func TestFreshness(t *testing.T) {
 	}
 	// The last known rights still count.
 	for user, want := range map[string]int{"": 401, "X0": 404, "U8": 404, "V7": 200, "celld-wrong": 401} {
+		if !allowed && want != 401 { // those are not even tokens
+			want = 503
+		}
 		if a := w.send(t, request{user: user, method: "GET", path: invoice, header: stale}); a.status != want {
 			t.Errorf("stale by %q: %d %s", user, a.status, a.body)
 		}

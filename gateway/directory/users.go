@@ -17,7 +17,8 @@ const sessionLife = 12 * time.Hour
 
 func micros(r *store.Row, col int) time.Time { return time.UnixMicro(r.ColumnInt64(col)).UTC() }
 
-// CreateUser makes a user; by operators.
+// CreateUser makes a user; by operators. key.Hash is kept unsalted: whoever makes it
+// leaves the password out, and of two passwords under one key the first counts.
 func (d *Directory) CreateUser(ctx context.Context, by Actor, key *raftfsm.Key, in NewUser) (UserCreated, bool, error) {
 	none := UserCreated{}
 	if in.ID != "" {
@@ -75,7 +76,7 @@ func once(text string, s *dirfsm.Secret, id string) string {
 }
 
 // SetPassword replaces a password and closes the user's sessions; by the user or
-// an operator.
+// an operator. For key.Hash see CreateUser.
 func (d *Directory) SetPassword(ctx context.Context, by Actor, key *raftfsm.Key, user tenant.UserID, password string) (bool, error) {
 	if err := checkPassword(password); err != nil {
 		return false, err

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -46,6 +47,7 @@ func removal(t *testing.T, w *world, wires wires) {
 			signal(t, pid, syscall.SIGSTOP)
 			awake := sync.OnceFunc(func() { signal(t, pid, syscall.SIGCONT) })
 			defer awake()
+			eventually(t, "the gateway sleeps", func() bool { return stopped(t, pid) })
 			// Requests wait in front of the gateway while the member is removed behind its back.
 			answers := make(chan answer, 8)
 			for range cap(answers) {
@@ -79,9 +81,9 @@ func removal(t *testing.T, w *world, wires wires) {
 			member.at(base).get(t, target).refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
 			owner.at(base).get(t, target).refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
 			owner.at(base).post(t, target+"/customers", object{"name": "Lost"}).refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
-			// Old answers are for those who ask for them, and for reads of records alone.
+			// Asking for old answers is no way round it.
 			stale := http.Header{"Celld-Consistency": {"stale"}}
-			owner.at(base).do(t, request{method: http.MethodGet, path: target + "/customers", header: stale}).want(t, http.StatusOK)
+			owner.at(base).do(t, request{method: http.MethodGet, path: target + "/customers", header: stale}).refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
 			owner.at(base).do(t, request{method: http.MethodGet, path: target, header: stale}).refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
 			owner.at(base).do(t, request{method: http.MethodPost, path: target + "/customers", header: stale, body: object{"name": "Lost"}}).
 				refused(t, http.StatusServiceUnavailable, "directory-not-fresh")
@@ -93,6 +95,27 @@ func removal(t *testing.T, w *world, wires wires) {
 			member.at(base).get(t, target).want(t, http.StatusNotFound)
 		})
 	}
+}
+
+// stopped reports whether every thread of a process has come to its stop: those
+// that were running when the signal was sent take a moment.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("process %d has %d threads: %v", pid, len(threads), err)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil {
+			return false // it has ended meanwhile
+		}
+		_, state, _ := strings.Cut(string(stat), ") ")
+		if !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
 }
 
 // removeUnderFire removes a member while it asks every gateway without a pause.

@@ -76,7 +76,7 @@ func (g *RunningGateway) Close(context.Context) error { return g.Gateway.Close()
 // Gateway starts a gateway of checked settings.
 func Gateway(s settings.Gateway, o Options) (_ *RunningGateway, err error) {
 	cfg := gateway.Config{
-		Name: s.Name, Dir: s.Data, Local: o.Local, Logger: o.Logger, Metrics: gatewayMetrics(o.Metrics),
+		Name: s.Name, Dir: s.Data, Local: o.Local, StaleReads: s.StaleReads, Logger: o.Logger, Metrics: gatewayMetrics(o.Metrics),
 		Group: gateway.Group{Peers: s.Gateways, Bootstrap: o.Init, Timing: timing(s.Common)},
 	}
 	// What is left of the time is for the directory to hand leadership over.

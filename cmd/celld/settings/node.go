@@ -57,6 +57,7 @@ type Gateway struct {
 	HTTPKey           string            `name:"http-key" json:"httpKey,omitempty" env:"CELLD_HTTP_KEY" placeholder:"FILE" help:"Its private key."`
 	Admin             string            `json:"admin,omitempty" env:"CELLD_ADMIN_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDR" help:"host:port of the operator API and of /metrics."`
 	OperatorTokenFile string            `json:"operatorTokenFile,omitempty" env:"CELLD_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"File with the operators' token; nobody else may read it."`
+	StaleReads        bool              `json:"staleReads,omitempty" env:"CELLD_STALE_READS" help:"While this gateway has lost touch with the directory, answer reads that ask to be stale by the rights that it last knew: also to a member who was removed meanwhile."`
 	ReadyFile         string            `json:"readyFile,omitempty" env:"CELLD_READY_FILE" placeholder:"FILE" help:"/readyz does not answer 200 before this file exists."`
 	Common            `embed:""`
 }
