@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 
 	"celld/cmd/celld/client"
+	"celld/gateway/problem"
+	"celld/store/fault"
 )
 
 // reachable is the address under which a listener on this machine is called.
@@ -35,11 +38,7 @@ func (p *Platform) join(ctx context.Context) error {
 		}
 	}
 	for _, cell := range p.state.Cells {
-		body := map[string]any{"name": cell, "region": region, "tier": "pooled", "capacity": capacity, "nodes": p.plan.addresses(cell)}
-		err := p.await(ctx, "cell "+cell, func(ctx context.Context) error {
-			return p.admin.Once(ctx, client.Call{Method: http.MethodPost, Path: "/cells", Body: body})
-		})
-		if err != nil {
+		if err := p.register(ctx, cell); err != nil {
 			return err
 		}
 		if err := p.await(ctx, "a leader of cell "+cell, func(ctx context.Context) error { return p.led(ctx, cell) }); err != nil {
@@ -50,6 +49,25 @@ func (p *Platform) join(ctx context.Context) error {
 	p.state.Formed = true
 	p.mu.Unlock()
 	return p.saveState()
+}
+
+// register makes a cell known. What the gateway refuses for good ends the wait.
+func (p *Platform) register(ctx context.Context, cell string) error {
+	body := map[string]any{"name": cell, "region": region, "tier": "pooled", "capacity": capacity, "nodes": p.plan.addresses(cell)}
+	var refused error
+	err := p.await(ctx, "cell "+cell, func(ctx context.Context) error {
+		err := p.admin.Once(ctx, client.Call{Method: http.MethodPost, Path: "/cells", Body: body})
+		if err == nil {
+			return nil
+		}
+		if status := problem.Status(fault.Of(err)); status < http.StatusInternalServerError && status != http.StatusTooManyRequests {
+			refused = fmt.Errorf("the gateway refuses the cell %s: %w; do %s and %s come from the same platform?",
+				cell, err, filepath.Join(p.dir, "cells", cell), filepath.Join(p.dir, "gateways"))
+			return nil
+		}
+		return err
+	})
+	return errors.Join(refused, err)
 }
 
 func (p *Platform) adminURLs() []string {

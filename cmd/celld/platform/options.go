@@ -2,10 +2,12 @@ package platform
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -55,6 +57,9 @@ func (o *Options) complete() error {
 	}
 	if o.Admin == "" {
 		o.Admin = DefaultAdmin
+	}
+	if a, b := reachable(o.HTTP), reachable(o.Admin); a == b && !strings.HasSuffix(a, ":0") {
+		return fmt.Errorf("--http %s and --admin %s are one and the same address; choose another for one of them", o.HTTP, o.Admin)
 	}
 	if o.Election == 0 {
 		o.Election = election

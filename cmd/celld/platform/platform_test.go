@@ -245,6 +245,7 @@ func TestStartRefusesWhatItCannotDo(t *testing.T) {
 		{"--gateways", func(o *Options) { o.Gateways = -1 }},
 		{"another address with --http", func(o *Options) { o.HTTP = taken.Addr() }},
 		{"another address with --admin", func(o *Options) { o.Admin = taken.Addr() }},
+		{"--http :8080 and --admin 127.0.0.1:8080", func(o *Options) { o.HTTP, o.Admin = ":8080", "127.0.0.1:8080" }},
 		{"host:port", func(o *Options) { o.HTTP = "8080" }},
 		{"newer celld", func(o *Options) {
 			if err := writeJSON(statePath(dir), state{Version: 99}); err != nil {
@@ -257,6 +258,28 @@ func TestStartRefusesWhatItCannotDo(t *testing.T) {
 		if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want it to say %q", err, c.want)
 		}
+	}
+}
+
+// TestCellOfAnotherPlatform: a cell that the directory knows under another key is
+// refused at once, and the error names the folders.
+func TestCellOfAnotherPlatform(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	for _, d := range []string{dir, other} {
+		stop(t, start(t, Options{Dir: d, Replicas: 1}))
+	}
+	cell := filepath.Join(dir, "cells", "C2")
+	if err := os.RemoveAll(cell); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(other, "cells", "C2"), cell); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := Start(ctx, Options{Dir: dir, HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: testLog(t)})
+	if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "cell-key-changed") || !strings.Contains(err.Error(), cell) {
+		t.Errorf("got %v", err)
 	}
 }
 
