@@ -284,7 +284,7 @@ func TestWipedMemberIsRefused(t *testing.T) {
 	}
 	for _, bootstrap := range []bool{false, true} { // with the log gone and the files there it is no new group's member
 		err := c.start(m, bootstrap)
-		if err == nil || !strings.Contains(err.Error(), "new id") {
+		if err == nil || !strings.Contains(err.Error(), "wiped member") || !strings.Contains(err.Error(), "--init") {
 			t.Fatalf("a wiped member came back: %v", err)
 		}
 	}

@@ -50,8 +50,12 @@ func openStores(cfg *Config) (_ *stores, err error) {
 }
 
 func errWiped(cfg *Config) error {
-	return fmt.Errorf("%s holds no log, but %s is not a founding member that starts for the first time: "+
-		"put its folder back, or remove it from the group and add a new member with a new id (a wiped member under its old id could undo acknowledged writes)",
+	if cfg.Bootstrap {
+		return fmt.Errorf("%s holds no log, but %s has been a member before, so --init does not apply: "+
+			"put its folder back or leave it stopped (a wiped member under its old id could undo acknowledged writes)", cfg.Dir, cfg.ID)
+	}
+	return fmt.Errorf("%s holds no log: if all members of a new group start for the first time, start each once with --init; "+
+		"if %s had a log before, put its folder back or leave it stopped, never with --init (a wiped member under its old id could undo acknowledged writes)",
 		cfg.Dir, cfg.ID)
 }
 
