@@ -48,7 +48,7 @@ func read[T any](path string) (map[string]any, error) {
 	}
 	keys, err := topKeys(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, readable(err))
 	}
 	known := fields(reflect.TypeFor[T]())
 	seen := map[string]bool{}
@@ -63,13 +63,30 @@ func read[T any](path string) (map[string]any, error) {
 	}
 	var typed T
 	if err := json.Unmarshal(b, &typed); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, readable(err))
 	}
 	values := map[string]any{}
 	if err := json.Unmarshal(b, &values); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return values, nil
+}
+
+// readable says in a file's words what encoding/json says in Go's.
+func readable(err error) error {
+	var typ *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &typ) && typ.Field != "":
+		want := "a text in quotes"
+		if typ.Type.Kind() == reflect.Map {
+			want = "an object of texts"
+		}
+		// The name of an embedded struct is no part of the file.
+		return fmt.Errorf("the key %q is a JSON %s and must be %s", typ.Field[strings.LastIndex(typ.Field, ".")+1:], typ.Value, want)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the JSON object does not end: %w", err)
+	}
+	return err
 }
 
 func readBounded(path string) ([]byte, error) {
@@ -108,6 +125,9 @@ func topKeys(b []byte) ([]string, error) {
 			return nil, err
 		}
 		keys = append(keys, fmt.Sprint(k))
+		if err := onceEach(fmt.Sprint(k), value); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := d.Token(); err != nil {
 		return nil, err
@@ -116,6 +136,26 @@ func topKeys(b []byte) ([]string, error) {
 		return nil, errors.New("something follows the JSON object")
 	}
 	return keys, nil
+}
+
+// onceEach refuses a value that is an object with a repeated key: a node or a
+// gateway that is named twice.
+func onceEach(name string, value json.RawMessage) error {
+	if len(value) == 0 || value[0] != '{' {
+		return nil
+	}
+	inner, err := topKeys(value)
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, k := range inner {
+		if seen[k] {
+			return fmt.Errorf("%q names %q twice", name, k)
+		}
+		seen[k] = true
+	}
+	return nil
 }
 
 // fields lists the JSON keys of a struct type, those of embedded structs included.

@@ -72,12 +72,16 @@ func TestBadFilesAreRefused(t *testing.T) {
 		{"unknown", `{"cel":"C2"}`, `unknown key "cel"`},
 		{"case", `{"Cell":"C2"}`, `unknown key "Cell"`},
 		{"twice", `{"cell":"C2","cell":"C3"}`, "twice"},
-		{"type", `{"cell":2}`, "cell"},
+		{"twice inside", `{"nodes":{"n1":"a:1","n2":"b:1","n1":"c:1"}}`, `"nodes" names "n1" twice`},
+		{"type", `{"cell":2}`, `the key "cell" is a JSON number and must be a text in quotes`},
+		{"map", `{"nodes":"n1=a:1"}`, `the key "nodes" is a JSON string and must be an object of texts`},
+		{"embedded", `{"data":["a"]}`, `the key "data" is a JSON array`},
 		{"span", `{"stopWithin":"soon"}`, "soon"},
 		{"level", `{"logLevel":"loud"}`, "loud"},
 		{"array", `[]`, "not a JSON object"},
 		{"empty", ``, "not a JSON object"},
-		{"broken", `{"cell":`, "EOF"},
+		{"broken", `{"cell":`, "does not end"},
+		{"open", `{"cell":"C2"`, "does not end"},
 		{"more", `{} {}`, "follows"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
