@@ -25,12 +25,12 @@ type Command struct {
 	Currency  string        `name:"currency" placeholder:"CODE" help:"ISO 4217 code of invoices that have none of their own."`
 	Customers string        `name:"customers" placeholder:"F" help:"CSV file of customers."`
 	Invoices  string        `name:"invoices" placeholder:"F" help:"CSV file of invoices."`
-	Map       []string      `name:"map" sep:"none" placeholder:"KIND.FIELD=HEADER[+HEADER...]" help:"Column, or columns joined by a space, of a field; empty for none. Repeatable. A column that has a field's own name needs no flag."`
-	Parallel  int           `name:"parallel" default:"16" placeholder:"N" help:"Requests under way at once, 1 to 256."`
+	Map       []string      `name:"map" sep:"none" placeholder:"KIND.FIELD=HEADER[+HEADER...]" help:"Column, or columns joined by a space, of a field; empty for none. Repeatable. A column that has a field's own name needs no flag; for invoices.customer it is customerReference."`
+	Parallel  int           `name:"parallel" default:"16" placeholder:"N" help:"Requests under way at once, 1 to 256 (default ${default})."`
 	Report    string        `name:"report" placeholder:"F" help:"Write the rows' errors to this file as CSV instead of to stderr."`
 	JSON      bool          `name:"json" help:"Print the summary as one JSON document."`
-	MaxErrors int64         `name:"max-errors" default:"1000" placeholder:"N" help:"Stop after this many rows have failed; 0 for never."`
-	RetryFor  time.Duration `name:"retry-for" default:"2m" placeholder:"D" help:"How long one request is tried again while the gateway or the cell is away."`
+	MaxErrors int64         `name:"max-errors" default:"1000" placeholder:"N" help:"Stop after this many rows have failed; 0 for never (default ${default})."`
+	RetryFor  time.Duration `name:"retry-for" default:"2m" placeholder:"D" help:"How long one request is tried again while the gateway or the cell is away (default ${default})."`
 }
 
 // Exit codes.

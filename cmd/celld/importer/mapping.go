@@ -97,8 +97,8 @@ func bind(k *kind, header []string, flags assignments) (*layout, error) {
 	}
 	for _, group := range k.required {
 		if !slices.ContainsFunc(group, l.binds) {
-			return nil, fmt.Errorf("no column is mapped to %s.%s; the file has the columns %s",
-				k.name, strings.Join(group, " or "), quoteAll(header))
+			return nil, fmt.Errorf("no column is mapped to %s.%s; the file has the columns %s; say which with --map %s.%s=COLUMN%s",
+				k.name, strings.Join(group, " or "), quoteAll(header), k.name, group[0], notCommas(header))
 		}
 	}
 	for i, name := range header {
@@ -107,6 +107,14 @@ func bind(k *kind, header []string, flags assignments) (*layout, error) {
 		}
 	}
 	return l, nil
+}
+
+// notCommas is a hint for a file whose columns are separated by something else.
+func notCommas(header []string) string {
+	if len(header) == 1 && strings.ContainsAny(header[0], ";\t|") {
+		return " (one column only: a file's columns are separated by commas)"
+	}
+	return ""
 }
 
 func columnsOf(header []string) (map[string]int, error) {

@@ -17,6 +17,8 @@ func TestBind(t *testing.T) {
 	}{
 		{"by name", customers(), "customerId,name,email,reference", nil, "reference=3 name=1 email=2", ""},
 		{"case matters", customers(), "Name", nil, "", `no column is mapped to customers.name; the file has the columns "Name"`},
+		{"says how", invoices(), "amount", nil, "", "say which with --map invoices.customer=COLUMN"},
+		{"semicolons", customers(), "reference;name", nil, "", "separated by commas"},
 		{"joined", customers(), "First,Last", []string{"customers.name=First+Last"}, "name=0,1", ""},
 		{"a plus in the header", customers(), "First+Last,First,Last", []string{"customers.name=First+Last"}, "name=0", ""},
 		{"flag wins over name", customers(), "name,N", []string{"customers.name=N"}, "name=1", ""},
