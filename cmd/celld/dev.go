@@ -89,8 +89,8 @@ func (c *devCommand) welcome(out io.Writer, p *platform.Platform) {
 	for _, more := range cred.Gateways[1:] {
 		fmt.Fprintf(out, "                %s\n", more)
 	}
-	fmt.Fprintf(out, "  operator API  %s   (celld admin --admin %s --token-file %s cell list)\n",
-		cred.Admin, cred.Admin, platform.OperatorTokenPath(c.Data))
+	fmt.Fprintf(out, "  operator API  %s   (%s admin --admin %s --token-file %s cell list)\n",
+		cred.Admin, os.Args[0], cred.Admin, platform.OperatorTokenPath(c.Data))
 	fmt.Fprintf(out, "  credentials   %s\n", filepath.Clean(platform.CredentialsPath(c.Data)))
 	if c.Log == "file" {
 		fmt.Fprintf(out, "  log           %s\n", filepath.Clean(platform.LogPath(c.Data)))

@@ -54,6 +54,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "celld: %v\n", err)
 		return exitFailed
 	}
+	if len(args) == 0 {
+		fmt.Fprintln(stderr, "celld: which command? celld --help lists them; celld dev runs a whole platform on this machine")
+		return exitUsage
+	}
 	ctx, stop := withSignals(context.Background(), stderr)
 	defer stop()
 	parsed, err := parser.Parse(args)

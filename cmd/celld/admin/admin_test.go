@@ -119,11 +119,11 @@ func TestCellWithItsNodes(t *testing.T) {
 func TestCreateCellTakesSeveralNodes(t *testing.T) {
 	_, err := operate(t, func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
-		if got := string(b); err != nil || got != `{"capacity":10,"name":"C9","nodes":{"n1":"a:1","n2":"b:1"}}` {
+		if got := string(b); err != nil || got != `{"capacity":10,"name":"C9","nodes":{"n1":"a:1","n2":"b:1"},"state":"draining"}` {
 			t.Errorf("body %s, %v", got, err)
 		}
 		answer(w, `{"cell":"C9"}`)
-	}, "cell", "create", "C9", "--node", "n1=a:1", "--node", "n2=b:1", "--capacity", "10")
+	}, "cell", "create", "C9", "--node", "n1=a:1", "--node", "n2=b:1", "--capacity", "10", "--state", "draining")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +156,22 @@ func TestRefusalIsOneDocumentToo(t *testing.T) {
 	var doc map[string]any
 	if json.Unmarshal([]byte(out), &doc) != nil || doc["type"] != "tenant-exists" || doc["detail"] != "the id is taken" {
 		t.Errorf("got %s", out)
+	}
+}
+
+func TestNotFoundSaysWhat(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"tenant", "show", "T9"}, "not-found: there is no tenant T9"},
+		{[]string{"tenant", "suspend", "T9"}, "not-found: there is no tenant T9"},
+		{[]string{"cell", "show", "C9"}, "not-found: there is no cell C9"},
+	} {
+		_, err := operate(t, func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, fault.Unknown()) }, c.args...)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%v: got %v, want %s", c.args, err, c.want)
+		}
 	}
 }
 

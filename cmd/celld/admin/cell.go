@@ -10,7 +10,7 @@ import (
 type cellCommand struct {
 	List   cellList   `cmd:"" help:"All cells."`
 	Show   cellShow   `cmd:"" help:"One cell and its nodes: leader, applied index, health."`
-	Create cellCreate `cmd:"" help:"Make a running cell known to the gateways, or change its description."`
+	Create cellCreate `cmd:"" help:"Make a running cell known to the gateways, or describe it anew: what is left out gets its default."`
 }
 
 type cellList struct{}
@@ -30,7 +30,7 @@ func (c *cellShow) Run(ctx context.Context, all *Command, out io.Writer) error {
 	return all.call(out, func(s *session) error {
 		var doc document
 		if err := s.Get(ctx, "/cells/"+url.PathEscape(c.Cell), nil, &doc); err != nil {
-			return err
+			return named(err, "cell", c.Cell)
 		}
 		return s.showCell(doc)
 	})
@@ -53,15 +53,17 @@ func (s *session) showCell(doc document) error {
 type cellCreate struct {
 	Cell     string            `arg:"" help:"The cell's name."`
 	Nodes    map[string]string `name:"node" required:"" placeholder:"n1=ADDR;n2=ADDR" help:"Its nodes with their inner addresses; may be given several times."`
-	Region   string            `help:"The region in which it stands."`
-	Tier     string            `enum:",pooled,dedicated" default:"" help:"pooled or dedicated."`
-	Capacity int               `help:"How many tenants it takes."`
+	Region   string            `help:"The region in which it stands; what its nodes say if empty."`
+	Tier     string            `enum:",pooled,dedicated" default:"" help:"pooled (the default) or dedicated."`
+	State    string            `enum:",active,draining" default:"" help:"active (the default), or draining: it takes no new tenants."`
+	Capacity int               `help:"How many tenants it takes (default 10000)."`
 }
 
 func (c *cellCreate) Run(ctx context.Context, all *Command, out io.Writer) error {
 	body := map[string]any{"name": c.Cell, "nodes": c.Nodes}
 	setText(body, "region", c.Region)
 	setText(body, "tier", c.Tier)
+	setText(body, "state", c.State)
 	if c.Capacity != 0 {
 		body["capacity"] = number(c.Capacity)
 	}

@@ -59,6 +59,16 @@ func (c *Command) call(out io.Writer, fn func(*session) error) error {
 	return err
 }
 
+// named says of a bare 404 what it was that is not there.
+func named(err error, kind, id string) error {
+	if e := fault.As(err); e.Kind == fault.NotFound && e.Detail == "" {
+		more := *e
+		more.Detail = fmt.Sprintf("there is no %s %s", kind, id)
+		return &more
+	}
+	return err
+}
+
 func problemOf(err error) map[string]any {
 	e := fault.As(err)
 	if e.Slug == "internal" && e.Detail == "" && e.Err != nil {

@@ -48,7 +48,7 @@ func (o *oneTenant) path(verb string) string { return "/tenants/" + url.PathEsca
 func (o *oneTenant) show(ctx context.Context, s *session) error {
 	var doc document
 	if err := s.Get(ctx, o.path(""), nil, &doc); err != nil {
-		return err
+		return named(err, "tenant", o.Tenant)
 	}
 	return s.show(doc, tenantFields()...)
 }
@@ -64,7 +64,7 @@ type tenantCreate struct {
 	Name   string `required:"" help:"The tenant's name."`
 	Owner  string `required:"" placeholder:"U7" help:"The user who becomes its owner."`
 	Cell   string `placeholder:"C2" help:"The cell to place it in; the least loaded one of the region if empty."`
-	Region string `help:"The region to place it in."`
+	Region string `help:"The region to place it in; any if empty."`
 	Tier   string `enum:",pooled,dedicated" default:"" help:"pooled or dedicated."`
 }
 
@@ -98,7 +98,7 @@ func (c *tenantResume) Run(ctx context.Context, all *Command, out io.Writer) err
 // switchTo does the verb and shows the tenant as it stands after it.
 func (o *oneTenant) switchTo(ctx context.Context, s *session, verb string) error {
 	if err := s.Do(ctx, client.Call{Method: http.MethodPost, Path: o.path(verb)}); err != nil {
-		return err
+		return named(err, "tenant", o.Tenant)
 	}
 	return o.show(ctx, s)
 }
