@@ -69,7 +69,7 @@ type Group struct {
 
 // Limits bounds what a gateway takes on. Zero fields take the default.
 type Limits struct {
-	TenantRequests int           // requests of one tenant at a time; 256. One user has at most a quarter of them, or 8
+	TenantRequests int           // requests of one tenant at a time; 256. One user has at most three quarters of them, or 8
 	UserRequests   int           // requests of one user at a time; 512
 	Logins         int           // failed or not, of one e-mail address at once; then one each 10 s; 10
 	LoginsByPeer   int           // of one client address at once; then one a second; 60

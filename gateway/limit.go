@@ -27,8 +27,9 @@ func newGate(name string, limit int) *gate {
 }
 
 // share is how many of a tenant's places one user may take, so that no member
-// shuts the others out.
-func share(places int) int { return max(8, places/4) }
+// shuts the others out. Most tenants' load comes from one service's user, so it is
+// most of them.
+func share(places int) int { return max(8, places*3/4) }
 
 // enter lets a request in or refuses it; whoever was let in leaves once.
 func (g *gate) enter(key string) error {

@@ -39,7 +39,7 @@ func TestGate(t *testing.T) {
 
 // TestShareOfATenant: one user does not take all of a tenant's places.
 func TestShareOfATenant(t *testing.T) {
-	w, c := fakeWorld(t, func(cfg *Config) { cfg.Limits.TenantRequests = 32 })
+	w, c := fakeWorld(t, func(cfg *Config) { cfg.Limits.TenantRequests = 11 })
 	inside, release, done := make(chan struct{}), make(chan struct{}), make(chan answer)
 	for range 8 {
 		c.nodes["n1"].next(func(rw http.ResponseWriter, r *http.Request) {
@@ -60,7 +60,7 @@ func TestShareOfATenant(t *testing.T) {
 		(<-done).want(t, 200)
 	}
 	w.call(t, "V7", "GET", invoice, nil).want(t, 200)
-	if share(256) != 64 || share(1) != 8 {
+	if share(256) != 192 || share(1) != 8 {
 		t.Errorf("shares of %d and %d", share(256), share(1))
 	}
 }
