@@ -143,6 +143,19 @@ func TestRetries(t *testing.T) {
 		}
 		c.lead("n1")
 	})
+	t.Run("behind in policy until time ran out", func(t *testing.T) {
+		c.all()
+		n1.next(refuse(fault.New(fault.Unavailable, "stale-policy", "")), func(rw http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			notLeader("")(rw, r)
+		})
+		if a := w.call(t, "U7", "GET", invoice, nil).want(t, 503); a.problem(t) != "stale-policy" {
+			t.Errorf("answered %s", a.body)
+		}
+		if got := n1.got(); len(got) != 2 {
+			t.Errorf("asked %d times", len(got))
+		}
+	})
 	t.Run("an index that is not there", func(t *testing.T) {
 		c.all()
 		for _, n := range c.nodes {

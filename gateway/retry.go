@@ -62,6 +62,7 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Limits.Total)
 	defer cancel()
 	var failed *node
+	var last *fault.Error // what the client is told when time is up
 	unsure, redirected := false, false
 	for {
 		c, who, err := t.target(t.attempts > 0)
@@ -93,19 +94,26 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 			// Whom the leader is behind asks for an index that is not there.
 			todo.again, t.any = t.any, false
 		}
+		// A pointer to the leader and the end of the time refuse nothing themselves.
+		if last == nil || !todo.again || no.leader == "" && ctx.Err() == nil {
+			last = no.err
+		}
 		if !todo.again || todo.few && t.attempts >= fewAttempts || ctx.Err() != nil {
-			return settle(no.err, unsure)
+			return settle(last, unsure)
 		}
 		g.metrics.retries.WithLabelValues(no.err.Slug).Inc()
 		// The first pointer to another leader is followed at once.
 		if lead := c.leader.Load(); redirected || lead == nil || lead == n {
 			if !pause(ctx, t.attempts) {
-				return settle(no.err, unsure)
+				return settle(last, unsure)
 			}
 		}
 		redirected = true
 		if todo.refresh {
 			if err := g.dir.Refresh(ctx); err != nil {
+				if ctx.Err() != nil {
+					err = last
+				}
 				return settle(err, unsure)
 			}
 		}
