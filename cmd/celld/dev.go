@@ -86,8 +86,10 @@ func (c *devCommand) openLog() (io.Writer, func() error, error) {
 func (c *devCommand) welcome(out io.Writer, p *platform.Platform) {
 	cred := p.Credentials()
 	fmt.Fprintf(out, "\n  public API    %s\n", cred.Gateway)
-	for _, more := range cred.Gateways[1:] {
-		fmt.Fprintf(out, "                %s\n", more)
+	for _, more := range cred.Gateways {
+		if more != cred.Gateway {
+			fmt.Fprintf(out, "                %s\n", more)
+		}
 	}
 	fmt.Fprintf(out, "  operator API  %s   (%s admin --admin %s --token-file %s cell list)\n",
 		cred.Admin, os.Args[0], cred.Admin, platform.OperatorTokenPath(c.Data))

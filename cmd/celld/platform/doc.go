@@ -20,12 +20,13 @@
 //
 // Only one platform runs on a folder. /readyz answers 200 only when credentials
 // and process ids are written, the cells have leaders, and what was asked for is
-// loaded. Groups are formed once. Tokens stay the same from start to start.
+// loaded. Groups are formed once, by all members; later starts need a majority of
+// each. Tokens stay the same from start to start.
 //
 // # Goroutines and locks
 //
 // Each Member has one goroutine while it is supervised, and each child process
 // one that waits for it; Stop waits for all of them. Member.mu guards a member's
-// current life, Platform.mu the files that the platform writes. roles.mu guards
-// the doors to nodes in this process.
+// current life, Platform.mu the files that the platform writes, outages.mu why
+// members are down.
 package platform

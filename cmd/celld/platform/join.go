@@ -31,11 +31,11 @@ const capacity = 10_000
 // join waits until the directory works and the cells have leaders, and tells the
 // gateways where the cells' nodes are this time.
 func (p *Platform) join(ctx context.Context) error {
-	for _, url := range p.adminURLs() {
-		err := p.await(ctx, url+"/healthz", func(ctx context.Context) error { return probe(ctx, url+"/healthz") })
-		if err != nil {
-			return err
-		}
+	if err := p.awaitGateways(ctx, p.adminURLs(), "/healthz"); err != nil {
+		return err
+	}
+	if err := p.front(); err != nil {
+		return err
 	}
 	for _, cell := range p.state.Cells {
 		if err := p.register(ctx, cell); err != nil {
@@ -78,7 +78,7 @@ func (p *Platform) adminURLs() []string {
 	return urls
 }
 
-// led reports whether a cell has a leader and all its nodes answer.
+// led reports whether a cell has a leader and all its nodes that run answer.
 func (p *Platform) led(ctx context.Context, cell string) error {
 	var doc struct {
 		Nodes []struct {
@@ -92,7 +92,7 @@ func (p *Platform) led(ctx context.Context, cell string) error {
 	}
 	led := false
 	for _, n := range doc.Nodes {
-		if !n.Healthy {
+		if !n.Healthy && p.outages.of(cell+"/"+n.Node) == nil {
 			return fmt.Errorf("node %s is not healthy yet", n.Node)
 		}
 		led = led || n.Leader

@@ -9,8 +9,14 @@ import (
 	"time"
 )
 
-// restartAfter is how long a member that ended by itself stays down.
-const restartAfter = time.Second
+const (
+	// restartAfter is how long a member that ended by itself stays down. Each time
+	// that it does not live for steadyAfter, it stays down for twice as long, up to
+	// restartMost.
+	restartAfter = time.Second
+	restartMost  = 30 * time.Second
+	steadyAfter  = 5 * time.Second
+)
 
 // instance is one life of a member: a child process, or the role in this process.
 type instance interface {
@@ -26,9 +32,10 @@ type Member struct {
 	name     string
 	launch   func(ctx context.Context) (instance, error)
 	isolated bool
+	persist  bool // a first launch that fails is tried again like any other
 	logger   *slog.Logger
-	changed  func() error // told when the member got another process
-	onEnd    func(name string, err error)
+	changed  func() error                 // told when the member got another process
+	onEnd    func(name string, err error) // told when a life ended, or a launch failed
 
 	mu      sync.Mutex
 	current instance
@@ -51,7 +58,8 @@ func (m *Member) PID() int {
 }
 
 // Start launches the member and keeps it running until Stop. It returns when the
-// first launch has succeeded or failed; in the latter case nothing runs.
+// first launch has succeeded or failed; in the latter case nothing runs, or with
+// persist it is tried again.
 func (m *Member) Start(ctx context.Context) error {
 	m.mu.Lock()
 	if m.halt != nil {
@@ -63,7 +71,7 @@ func (m *Member) Start(ctx context.Context) error {
 	m.mu.Unlock()
 	go m.supervise(ctx, halt, done, first)
 	err := <-first
-	if err != nil {
+	if err != nil && !m.persist {
 		<-done
 		m.mu.Lock()
 		m.halt = nil
@@ -92,7 +100,7 @@ func (m *Member) Stop(ctx context.Context) error {
 }
 
 // Kill ends the member's current life without warning; like any member that
-// ended by itself it is started again after a second.
+// ended by itself it is started again.
 func (m *Member) Kill() error {
 	m.mu.Lock()
 	current := m.current
@@ -119,17 +127,21 @@ func (m *Member) supervise(ctx context.Context, halt <-chan context.Context, don
 	}
 	// A later launch is not bound to the patience of whoever asked for the first.
 	launchCtx := ctx
+	pause := restartAfter
 	for started := false; ; started = true {
 		life, err := m.launch(launchCtx)
+		began := time.Now()
 		if err == nil {
 			m.set(life)
 			if err := m.changed(); err != nil {
 				m.logger.Error("record the member's process", "node", m.name, "error", err)
 			}
+		} else if launchCtx.Err() == nil {
+			m.onEnd(m.name, err)
 		}
 		if !started {
 			first <- err
-			if err != nil {
+			if err != nil && !m.persist {
 				return
 			}
 			launchCtx = context.WithoutCancel(ctx)
@@ -147,16 +159,20 @@ func (m *Member) supervise(ctx context.Context, halt <-chan context.Context, don
 				err = life.why()
 				m.set(nil)
 				m.onEnd(m.name, err)
+				if time.Since(began) >= steadyAfter {
+					pause = restartAfter
+				}
 			}
 		}
-		m.logger.Warn("a member ended by itself; it is started again", "node", m.name, "error", err, "reason", "restart")
+		m.logger.Warn("a member ended by itself; it is started again", "node", m.name, "error", err, "reason", "restart", "after", pause.String())
 		select {
 		case <-halt:
 			m.mu.Lock()
 			m.stopErr = nil
 			m.mu.Unlock()
 			return
-		case <-time.After(restartAfter):
+		case <-time.After(pause):
 		}
+		pause = min(2*pause, restartMost)
 	}
 }

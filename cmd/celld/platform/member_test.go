@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -179,12 +180,49 @@ func TestLaterLaunchesAreTriedAgain(t *testing.T) {
 	})
 }
 
+// A member that never lives for long is started again after 1, 2, 4 seconds and
+// so on up to 30; one that has lived for long, after one second.
+func TestPausesGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fakeLaunches{fail: errors.New("not now")}
+		m := f.member()
+		m.persist = true
+		begun := time.Now()
+		var at []time.Duration
+		m.onEnd = func(string, error) { at = append(at, time.Since(begun)/time.Second) }
+		if err := m.Start(t.Context()); !errors.Is(err, f.fail) {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(95 * time.Second)
+		synctest.Wait()
+		if want := []time.Duration{0, 1, 3, 7, 15, 31, 61, 91}; !slices.Equal(at, want) {
+			t.Errorf("launches at %d, want %d", at, want)
+		}
+		f.mu.Lock()
+		f.fail = nil
+		f.mu.Unlock()
+		time.Sleep(restartMost + steadyAfter)
+		synctest.Wait()
+		if err := m.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(restartAfter + time.Millisecond)
+		synctest.Wait()
+		if f.count() != 2 {
+			t.Errorf("%d lives", f.count())
+		}
+		if err := m.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // childMain is the child process of the tests below: it says a line and waits for
 // the end of its standard input, or refuses to end.
 func childMain() {
 	switch os.Args[2] {
 	case "fail":
-		if _, err := os.Stderr.WriteString("first line\nthe reason\n"); err != nil {
+		if _, err := os.Stderr.WriteString("first line\ncelld: the reason\nand the rest\n"); err != nil {
 			os.Exit(9)
 		}
 		os.Exit(3)
@@ -216,7 +254,7 @@ func TestDeadChildSaysWhy(t *testing.T) {
 	}
 	<-p.ended()
 	var exit *exec.ExitError
-	if !errors.As(p.why(), &exit) || exit.ExitCode() != 3 || !strings.Contains(p.why().Error(), "the reason") {
+	if !errors.As(p.why(), &exit) || exit.ExitCode() != 3 || !strings.Contains(p.why().Error(), "it said: celld: the reason\nand the rest") {
 		t.Errorf("got %v", p.why())
 	}
 }

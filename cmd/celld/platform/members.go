@@ -1,9 +1,6 @@
 package platform
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // makeMembers makes the members of the plan, none of them running yet.
 func (p *Platform) makeMembers() error {
@@ -38,13 +35,8 @@ func (p *Platform) makeMembers() error {
 
 func (p *Platform) member(name string, launch func(context.Context) (instance, error)) *Member {
 	return &Member{
-		name: name, launch: launch, isolated: p.options.Isolate, logger: p.logger, changed: p.savePIDs,
-		onEnd: func(name string, err error) {
-			select {
-			case p.ends <- fmt.Errorf("%s ended: %w", name, err):
-			default: // nobody waits for the start any more, or one is enough
-			}
-		},
+		name: name, launch: launch, isolated: p.options.Isolate, persist: !p.forming(), logger: p.logger,
+		changed: p.savePIDs, onEnd: p.ended,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -36,7 +37,7 @@ type Options struct {
 	Election time.Duration // Raft's heartbeat and election timeout; one second if zero
 	Log      io.Writer     // JSON lines of this process and of the children
 	Level    slog.Level
-	Progress func(text string) // told what is being waited for; may be nil
+	Progress func(text string) // told what is waited for and, at any time, what is down; one call at a time; may be nil
 	Clock    func() time.Time  // of the nodes in this process, for tests; nil for time.Now
 }
 
@@ -64,8 +65,15 @@ func (o *Options) complete() error {
 	if o.Election == 0 {
 		o.Election = election
 	}
-	if o.Progress == nil {
+	if say := o.Progress; say == nil {
 		o.Progress = func(string) {}
+	} else {
+		var mu sync.Mutex
+		o.Progress = func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			say(text)
+		}
 	}
 	if o.Isolate && o.Binary == "" {
 		if o.Binary, err = os.Executable(); err != nil {

@@ -39,7 +39,8 @@ type Platform struct {
 	nodes    []*Member
 	roles    *roles // the members in this process; nil with Isolate
 	admin    *client.Client
-	ends     chan error // a member that ended while the platform started
+	ends     chan error // what ends the start: a member that ended, or too many of them
+	outages  outages
 	stopOnce sync.Once
 	stopErr  error
 
@@ -49,8 +50,10 @@ type Platform struct {
 }
 
 // Start runs a platform and returns when it serves: credentials are written, all
-// gateways answer /readyz with 200, every cell has a leader. On an error nothing
-// runs. ctx bounds the start alone; Stop ends the platform.
+// gateways answer /readyz with 200, every cell has a leader. Once the groups are
+// formed, members that don't start are told to Progress and left out while a
+// majority of each group runs. On an error nothing runs. ctx bounds the start
+// alone; Stop ends the platform.
 func Start(ctx context.Context, o Options) (*Platform, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -98,10 +101,8 @@ func (p *Platform) start(ctx context.Context) error {
 	if err := p.plan.openGate(); err != nil {
 		return err
 	}
-	for _, url := range p.credentials.Gateways {
-		if err := p.await(ctx, url+"/readyz", func(ctx context.Context) error { return probe(ctx, url+"/readyz") }); err != nil {
-			return err
-		}
+	if err := p.awaitGateways(ctx, p.credentials.Gateways, "/readyz"); err != nil {
+		return err
 	}
 	p.logger.Info("the platform is ready", "seconds", time.Since(began).Seconds())
 	return nil
@@ -134,16 +135,34 @@ func (p *Platform) prepare() error {
 	for _, public := range p.plan.public {
 		p.credentials.Gateways = append(p.credentials.Gateways, "http://"+reachable(public.Addr()))
 	}
-	p.credentials.Gateway = p.credentials.Gateways[0]
-	p.credentials.Admin = "http://" + reachable(p.plan.admins[0].Addr())
 	if p.credentials.Users == nil {
 		p.credentials.Users = map[string]string{}
 	}
-	p.admin, err = client.New(p.credentials.Admin, token)
-	if err != nil {
+	if err := p.front(); err != nil {
 		return err
 	}
 	return p.saveState()
+}
+
+// front makes the first gateway that is not down the one that the platform itself
+// and people use.
+func (p *Platform) front() error {
+	i := max(0, slices.IndexFunc(p.gateways, func(g *Member) bool { return p.outages.of(g.name) == nil }))
+	url := p.adminURLs()[i]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.admin != nil && p.credentials.Admin == url {
+		return nil
+	}
+	admin, err := client.New(url, p.credentials.OperatorToken)
+	if err != nil {
+		return err
+	}
+	if p.admin != nil {
+		p.admin.Close()
+	}
+	p.admin, p.credentials.Admin, p.credentials.Gateway = admin, url, p.credentials.Gateways[i]
+	return nil
 }
 
 // launchAll starts every member, all at the same time: none of them serves before
@@ -163,10 +182,30 @@ func (p *Platform) launchAll(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	if p.forming() || ctx.Err() != nil {
+		return errors.Join(errs...)
+	}
+	return p.lost()
 }
 
-// await polls check until it returns nil, ctx ends or a member gives up.
+// awaitGateways waits until all gateways that run answer path with 200.
+func (p *Platform) awaitGateways(ctx context.Context, urls []string, path string) error {
+	for i, g := range p.gateways {
+		url := urls[i] + path
+		err := p.await(ctx, url, func(ctx context.Context) error {
+			if p.outages.of(g.name) != nil {
+				return nil
+			}
+			return probe(ctx, url)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await polls check until it returns nil, ctx ends or too many members do.
 func (p *Platform) await(ctx context.Context, what string, check func(ctx context.Context) error) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -218,6 +220,74 @@ func TestMemberStopsAndStartsWithinTheProcess(t *testing.T) {
 	write()
 	if p.Member("C2/n9") != nil {
 		t.Error("there is a member that nobody made")
+	}
+}
+
+// TestDamagedMembers starts a formed platform with members whose past is gone:
+// with a majority it says which and goes on, without one it does not start.
+func TestDamagedMembers(t *testing.T) {
+	dir := t.TempDir()
+	stop(t, start(t, Options{Dir: dir, Gateways: 3}))
+	for _, lost := range []string{"cells/C2/n2/raft", "gateways/G1/raft"} {
+		if err := os.RemoveAll(filepath.Join(dir, lost)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var mu sync.Mutex
+	var said []string
+	p := start(t, Options{Dir: dir, Progress: func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		said = append(said, text)
+	}})
+	mu.Lock()
+	all := strings.Join(said, "\n")
+	mu.Unlock()
+	for name, folder := range map[string]string{"C2/n2": "cells/C2/n2", "G1": "gateways/G1"} {
+		if strings.Count(all, name+" is down: ") != 1 || !strings.Contains(all, "holds no log") || !strings.Contains(all, "in "+filepath.Join(dir, folder)+" is missing") {
+			t.Errorf("about %s it said:\n%s", name, all)
+		}
+	}
+	c := p.Credentials()
+	if c.Gateway != c.Gateways[1] {
+		t.Errorf("people are sent to %s, of %s", c.Gateway, c.Gateways)
+	}
+	if err := probe(t.Context(), c.Gateway+"/readyz"); err != nil {
+		t.Error(err)
+	}
+	if err := as(t, p, "U1").Post(t.Context(), "/tenants/T1/customers", map[string]any{"name": "Ada"}, nil); err != nil {
+		t.Error(err)
+	}
+	stop(t, p)
+
+	if err := os.RemoveAll(filepath.Join(dir, "cells/C2/n3/raft")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(t.Context(), Options{Dir: dir, HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: testLog(t)})
+	if err == nil || !strings.Contains(err.Error(), "too few of cell C2 run") || !strings.Contains(err.Error(), "C2/n3: ") {
+		t.Errorf("without a majority: %v", err)
+	}
+}
+
+// TestOutagesAreToldOnce: once for each reason, and an index makes no other one.
+func TestOutagesAreToldOnce(t *testing.T) {
+	told := 0
+	p := &Platform{state: state{Formed: true}, ends: make(chan error, 1), options: Options{Progress: func(string) { told++ }}}
+	for _, name := range []string{"C2/n1", "C2/n2", "C2/n3"} {
+		p.nodes = append(p.nodes, &Member{name: name})
+	}
+	for i, want := range []int{1, 1, 2, 2} {
+		p.ended("C2/n1", fmt.Errorf("%s, entry %d", []string{"damaged", "lost"}[i/2], i))
+		if told != want {
+			t.Errorf("after %d outages it has told %d", i+1, told)
+		}
+	}
+	if len(p.ends) > 0 {
+		t.Error("one of three ends the start")
+	}
+	p.ended("C2/n2", errors.New("lost"))
+	if len(p.ends) != 1 {
+		t.Error("two of three do not end the start")
 	}
 }
 

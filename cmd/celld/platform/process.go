@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (p *process) wait() {
 	err := p.cmd.Wait()
 	p.out.to.flush()
 	if err != nil {
-		if last := p.out.last(); last != "" {
+		if last := p.out.last(); last != "" && p.cmd.ProcessState.Exited() { // whom a signal ended has not said why
 			err = fmt.Errorf("%w; it said: %s", err, last)
 		}
 	} else {
@@ -106,7 +107,8 @@ func (t *tail) Write(b []byte) (int, error) {
 	return t.to.Write(b)
 }
 
-// last is the last line that the child wrote.
+// last is what celld says at its end, which may have several lines, or the last
+// line that another child wrote.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,6 +119,9 @@ func (t *tail) last() string {
 	start := end
 	for start > 0 && t.end[start-1] != '\n' {
 		start--
+	}
+	if said := bytes.LastIndex(t.end[:end], []byte("\ncelld: ")); said >= 0 {
+		start = said + 1
 	}
 	return string(t.end[start:end])
 }

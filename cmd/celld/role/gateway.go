@@ -57,7 +57,9 @@ func (ls *listeners) open(flag, addr string) (net.Listener, error) {
 func (ls listeners) close() error {
 	var err error
 	for _, l := range ls {
-		err = errors.Join(err, l.Close())
+		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // whoever was given it may have closed it
+			err = errors.Join(err, e)
+		}
 	}
 	return err
 }
