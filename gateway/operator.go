@@ -36,6 +36,8 @@ func operatorRoutes() []operatorRoute {
 		{"metrics", get, "/metrics", true, false, (*Gateway).operatorMetrics},
 		{"create-user", post, "/users", false, true, (*Gateway).operatorCreateUser},
 		{"create-token", post, "/users/{user}/tokens", false, true, (*Gateway).operatorCreateToken},
+		{"list-tokens", get, "/users/{user}/tokens", false, false, (*Gateway).operatorListTokens},
+		{"revoke-token", http.MethodDelete, "/users/{user}/tokens/{token}", false, true, (*Gateway).operatorRevokeToken},
 		{"create-tenant", post, "/tenants", false, true, (*Gateway).operatorCreateTenant},
 		{"list-tenants", get, "/tenants", false, false, (*Gateway).operatorListTenants},
 		{"show-tenant", get, "/tenants/{tenant}", false, false, (*Gateway).operatorShowTenant},

@@ -124,6 +124,55 @@ func (g *Gateway) operatorCreateToken(o *operation) error {
 	return o.answer(http.StatusCreated, tokenJSON{UserID: user, TokenID: made.ID, Token: made.Secret}, replayed)
 }
 
+// operatorListTokens shows a user's tokens without their secrets.
+func (g *Gateway) operatorListTokens(o *operation) error {
+	if err := noQuery(o.r); err != nil {
+		return err
+	}
+	user := tenant.UserID(o.vars["user"])
+	if _, err := g.dir.User(o.r.Context(), user); err != nil {
+		return err
+	}
+	tokens, err := g.dir.Tokens(o.r.Context(), user)
+	if err := g.fresh(err); err != nil {
+		return err
+	}
+	if err := g.record(o, directory.AuditEntry{Subject: string(user)}); err != nil {
+		return err
+	}
+	list := pageJSON[listedTokenJSON]{Items: make([]listedTokenJSON, len(tokens))}
+	for i, t := range tokens {
+		list.Items[i] = listedTokenJSON{TokenID: t.ID, Name: t.Name, CreatedAt: formatTime(t.CreatedAt)}
+	}
+	return writeJSON(o.w, http.StatusOK, list)
+}
+
+type listedTokenJSON struct {
+	TokenID   string `json:"tokenId"`
+	Name      string `json:"name"`
+	CreatedAt string `json:"createdAt"`
+}
+
+// operatorRevokeToken ends a token: when it has answered, no gateway takes it.
+func (g *Gateway) operatorRevokeToken(o *operation) error {
+	if err := noQuery(o.r); err != nil {
+		return err
+	}
+	user, id := o.vars["user"], o.vars["token"]
+	if !tenant.ValidID(user) || len(id) > maxName {
+		return fault.Unknown()
+	}
+	key, err := o.key(user, id)
+	if err != nil {
+		return err
+	}
+	replayed, err := g.dir.RevokeToken(o.r.Context(), o.by, key, tenant.UserID(user), id)
+	if err != nil {
+		return err
+	}
+	return o.w.done(replayed)
+}
+
 func (g *Gateway) operatorCreateTenant(o *operation) error {
 	var in struct {
 		TenantID string `json:"tenantId"`
