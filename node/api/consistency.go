@@ -93,7 +93,12 @@ func (s *Server) read(c *call, a *answer, fn func(*store.Conn) error) error {
 }
 
 // open runs fn on the file of the scope's tenant, if the scope may read it.
-func (s *Server) open(c *call, a *answer, fn func(*store.File) error) error {
+func (s *Server) open(c *call, a *answer, fn func(*store.File) error) (err error) {
+	defer func() {
+		if s.cfg.Space.Noticed(err) {
+			err = raftfsm.ErrNotLeader.Because(err) // not for long, and another node may answer
+		}
+	}()
 	key, err := s.cfg.Space.Key()
 	if err != nil {
 		return err

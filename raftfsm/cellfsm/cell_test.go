@@ -440,3 +440,55 @@ func TestInstallWaitsForAUserThatAsksForTheKey(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A read that meets a damaged file ends the node, whose replicas elsewhere may be
+// whole.
+func TestDamageIsNoticedByReads(t *testing.T) {
+	r := newCell(t)
+	for range 300 {
+		r.must(cellfsm.CreateCustomerNumber, testUID, 1, cellfsm.CreateCustomer{Fields: cellfsm.CustomerFields{Name: strings.Repeat("n", 100)}})
+	}
+	f, release, err := r.space.Acquire(string(testUID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := f.Path()
+	release()
+	r.close()
+	content, err := os.ReadFile(path) // closed: nothing has it open
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 4096; i < len(content); i++ {
+		content[i] ^= 0x55
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	space, err := cellfsm.OpenSpace(r.dir, 8, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer space.Close()
+	read := func() error {
+		f, release, err := space.Acquire(string(testUID))
+		if err != nil {
+			return err
+		}
+		defer release()
+		return f.View(func(c *store.Conn) error {
+			_, err := cellfsm.ListCustomers(c, testID, cellfsm.CustomerFilter{}, cellfsm.Order{}, 0, 500)
+			return err
+		})
+	}
+	err = read()
+	if !space.Noticed(err) {
+		t.Fatalf("reading a damaged file: %v", err)
+	}
+	if failed := <-space.Failed(); !store.IsCorrupt(failed) {
+		t.Errorf("the node is told: %v", failed)
+	}
+	if space.Noticed(nil) || space.Noticed(cellfsm.ErrNotHere) {
+		t.Error("what is no damage is taken for it")
+	}
+}

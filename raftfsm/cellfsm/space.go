@@ -22,7 +22,7 @@ type Space struct {
 	dir     string
 	cell    *store.Handles // holds cell.db alone
 	tenants *store.Handles
-	failed  chan error // holds the first commit that went wrong
+	failed  chan error // holds the first error that ends the node
 	key     atomic.Pointer[tenant.CellKey]
 
 	// swap is held to read while a file is being opened, and to write while
@@ -57,12 +57,7 @@ func OpenSpace(dir string, maxOpen int, slots chan struct{}, log *slog.Logger) (
 	}
 	s.cell = store.NewHandles(CellSchema(), 1, slots, log)
 	s.tenants = store.NewHandles(TenantSchema(), maxOpen, slots, log)
-	s.tenants.WriteBehind(commitAge, func(err error) {
-		select {
-		case s.failed <- err:
-		default:
-		}
-	})
+	s.tenants.WriteBehind(commitAge, s.fail)
 	if _, err := s.Key(); err != nil { // a bad cell.db is noticed now
 		return nil, errors.Join(err, s.Close())
 	}
@@ -253,8 +248,24 @@ func (s *Space) Sync() error {
 // Open is how many tenants' files are open.
 func (s *Space) Open() int { return s.tenants.Open() }
 
-// Failed delivers the error of a file that could not commit: the node stops, and
-// finds what is missing in its log when it starts again.
+// Noticed takes an error that a read met. A file that is damaged here may be whole
+// on other nodes, so this one had better stop than go on leading without it.
+func (s *Space) Noticed(err error) (damaged bool) {
+	if damaged = store.IsCorrupt(err); damaged {
+		s.fail(err)
+	}
+	return damaged
+}
+
+func (s *Space) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// Failed delivers the error of a file that is damaged or could not commit: the
+// node stops. What a commit lost is found in the log at the next start.
 func (s *Space) Failed() <-chan error { return s.failed }
 
 // Close closes every file once its users are done. The last connection of a file
