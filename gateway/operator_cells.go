@@ -18,8 +18,12 @@ import (
 	"celld/store/tenant"
 )
 
-// probeTimeout bounds a question to a node about itself.
-const probeTimeout = time.Second
+// probeTimeout bounds a question to a node about itself, digestTimeout one that
+// makes it read all that a tenant has.
+const (
+	probeTimeout  = time.Second
+	digestTimeout = 25 * time.Second
+)
 
 // nodeStatus is what a node says about itself; more than this is passed over.
 type nodeStatus struct {
@@ -57,8 +61,8 @@ type cellJSON struct {
 }
 
 // askNode asks one node a question of the gateway's own.
-func (g *Gateway) askNode(ctx context.Context, n *node, path string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+func (g *Gateway) askNode(ctx context.Context, n *node, path string, timeout time.Duration, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	in := &inner{method: http.MethodGet, path: path, header: http.Header{problem.HeaderRequestID: {problem.RequestID(ctx)}}}
 	var got collected
@@ -90,7 +94,7 @@ func each[T any](nodes []*node, ask func(*node) T) []T {
 func (g *Gateway) probe(ctx context.Context, c *cell, n *node) nodeJSON {
 	out := nodeJSON{Node: n.name, Address: n.address}
 	var s nodeStatus
-	err := g.askNode(ctx, n, statusPath, &s)
+	err := g.askNode(ctx, n, statusPath, probeTimeout, &s)
 	if err != nil {
 		out.Problem = err.Error()
 		return out
@@ -249,7 +253,7 @@ func (g *Gateway) keyOf(ctx context.Context, cellName string, addresses map[stri
 			nodeStatus
 			Region string `json:"region"`
 		}
-		h.err = g.askNode(ctx, n, statusPath, &s)
+		h.err = g.askNode(ctx, n, statusPath, probeTimeout, &s)
 		h.nodeStatus, h.region = s.nodeStatus, s.Region
 		return h
 	})
@@ -318,7 +322,7 @@ func (g *Gateway) operatorReplicas(o *operation) error {
 			Sequence uint64 `json:"sequence"`
 			Digest   string `json:"digest"`
 		}
-		if err := g.askNode(o.r.Context(), n, "/internal/tenants/"+string(p.UID)+"/digest", &d); err != nil {
+		if err := g.askNode(o.r.Context(), n, "/internal/tenants/"+string(p.UID)+"/digest", digestTimeout, &d); err != nil {
 			return replicaJSON{Node: n.name, Problem: err.Error()}
 		}
 		return replicaJSON{Node: n.name, Index: d.Index, Sequence: d.Sequence, Digest: d.Digest}

@@ -244,6 +244,11 @@ func longestGap(all []written) (gap time.Duration) {
 func (w *world) equalReplicas(t *testing.T, tenant string) {
 	t.Helper()
 	var last answer
+	defer func() {
+		if t.Failed() {
+			t.Logf("the replicas of %s: %d %s", tenant, last.status, last.body)
+		}
+	}()
 	eventually(t, "the replicas of "+tenant+" are equal", func() bool {
 		last = w.operator.get(t, path("tenants", tenant, "replicas"))
 		return last.status == http.StatusOK && last.object(t)["equal"] == true
