@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash"
 	"math"
@@ -17,12 +18,23 @@ import (
 // key. Two files with equal digests hold equal rows. The applied index is left
 // out, because it counts in one cell's log; so are tables named local_*, which
 // hold what differs between replicas by design.
+//
+// It reads from a pin and gives its slot away after each piece, so it may take
+// as long as it takes.
 func (f *File) Digest(ctx context.Context) (sum [sha256.Size]byte, at Control, err error) {
-	h := sha256.New()
-	err = f.Scan(ctx, func(c *Conn) error {
-		if at, err = f.readControl(c); err != nil {
-			return err
-		}
+	p, err := f.Pin()
+	if err != nil {
+		return sum, at, err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	sum, err = p.Digest(ctx)
+	return sum, p.Control(), err
+}
+
+// Digest is File.Digest of the pinned state.
+func (p *Pin) Digest(ctx context.Context) (sum [sha256.Size]byte, err error) {
+	h := pacedHash{Hash: sha256.New(), pin: p}
+	err = p.Read(ctx.Done(), func(c *Conn) error {
 		var tables []string
 		err := c.Query(`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'
 			AND name NOT LIKE 'local\_%' ESCAPE '\' ORDER BY name`, func(r *Row) error {
@@ -31,15 +43,37 @@ func (f *File) Digest(ctx context.Context) (sum [sha256.Size]byte, at Control, e
 		})
 		for _, table := range tables {
 			if err == nil {
-				err = digestTable(c, h, table)
+				err = digestTable(c, &h, table)
 			}
 		}
 		return err
 	})
-	if err != nil {
-		return sum, at, fmt.Errorf("digest of %s: %w", f.path, err)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	return [sha256.Size]byte(h.Sum(nil)), at, nil
+	if err != nil {
+		return sum, fmt.Errorf("digest of %s: %w", p.file.path, err)
+	}
+	return [sha256.Size]byte(h.Sum(nil)), nil
+}
+
+// digestPiece is how many bytes are hashed before the slot is given away.
+const digestPiece = 256 << 10
+
+// pacedHash gives the pin's slot away after each piece that it has hashed.
+type pacedHash struct {
+	hash.Hash
+	pin  *Pin
+	done int
+}
+
+// Write implements io.Writer.
+func (h *pacedHash) Write(b []byte) (int, error) {
+	if h.done += len(b); h.done >= digestPiece {
+		h.done = 0
+		h.pin.giveWay()
+	}
+	return h.Hash.Write(b)
 }
 
 func digestTable(c *Conn, h hash.Hash, table string) error {

@@ -13,6 +13,8 @@
 // commits by age, by count, and before everything that looks at the file from
 // outside of it: a scan, a copy, a digest, a sync, closing. Short reads of a file
 // with an open transaction run on the writer's connection, between two updates.
+// Long work in the background (a digest, a copy) reads one state from a Pin, piece
+// by piece, and holds a slot only while it reads.
 //
 // Durability: SQLite runs in WAL mode with synchronous=NORMAL. A crash takes the
 // open transaction, and a power cut may take the latest commits of a file, never
@@ -23,7 +25,7 @@
 // database file: closing any descriptor of it would drop SQLite's locks. The
 // package switches SQLite to locks that survive that, but the rule stands.
 //
-// Locks: Handles.mu, then File.mu (writer), then the slots semaphore, then
-// File.rmu (free readers); who holds a slot waits for no writer. Goroutines:
+// Locks: Handles.mu, then File.mu (writer) or Pin.mu, then the slots semaphore,
+// then File.rmu (free readers); who holds a slot waits for no writer. Goroutines:
 // Handles owns one that checkpoints and, with write-behind, one that commits.
 package store

@@ -450,7 +450,7 @@ func (f *File) Scan(ctx context.Context, fn func(*Conn) error) error {
 	})
 }
 
-func (f *File) read(done <-chan struct{}, fn func(*Conn) error) error {
+func (f *File) read(done <-chan struct{}, fn func(*Conn) error) (err error) {
 	f.enter()
 	defer f.leave()
 	c, err := f.takeReader()
@@ -460,14 +460,15 @@ func (f *File) read(done <-chan struct{}, fn func(*Conn) error) error {
 	if done != nil {
 		c.c.SetInterrupt(done)
 	}
-	err = fn(c)
-	if done != nil {
-		c.c.SetInterrupt(nil)
-	}
-	if give := f.giveReader(c); err == nil {
-		err = give
-	}
-	return err
+	defer func() { // after a panic of fn's too
+		if done != nil {
+			c.c.SetInterrupt(nil)
+		}
+		if give := f.giveReader(c); err == nil {
+			err = give
+		}
+	}()
+	return fn(c)
 }
 
 func (f *File) takeReader() (*Conn, error) {
@@ -537,6 +538,10 @@ func (f *File) Sync() error {
 	if err := f.Commit(); err != nil {
 		return err
 	}
+	return f.syncWAL()
+}
+
+func (f *File) syncWAL() error {
 	wal, err := os.Open(f.path + "-wal") // no lock of SQLite's lives on this file
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -548,20 +553,20 @@ func (f *File) Sync() error {
 	return errors.Join(err, wal.Close())
 }
 
-// CopyTo writes a consistent copy of the file to path, which must not exist,
-// and makes it durable.
-func (f *File) CopyTo(path string) error {
-	if err := f.Commit(); err != nil {
+// CopyTo writes a copy of the file as it is now, page for page, to path, which
+// must not exist, and makes it durable.
+func (f *File) CopyTo(path string) (err error) {
+	p, err := f.Pin()
+	if err != nil {
 		return err
 	}
-	if err := f.maintain("VACUUM INTO ?", path); err != nil {
-		return err
-	}
-	return syncPath(path)
+	defer func() { err = errors.Join(err, p.Close()) }()
+	return p.CopyTo(path)
 }
 
-// Close closes all connections; the last of them checkpoints. The caller makes
-// sure that nothing uses the file any more.
+// Close closes all connections; the last of them moves the WAL into the file.
+// The file is durable when Close returns nil. The caller makes sure that nothing
+// uses the file any more.
 func (f *File) Close() error {
 	f.rmu.Lock()
 	f.closed = true
@@ -580,6 +585,9 @@ func (f *File) Close() error {
 		}
 		err = errors.Join(err, f.w.c.Close())
 		f.w = nil
+		if err == nil {
+			err = f.syncWAL() // is still there if it could not be moved: SQLite does not say so
+		}
 	}
 	return err
 }

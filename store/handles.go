@@ -153,13 +153,15 @@ func (h *Handles) open(path string) (*File, error) {
 	}
 	f.slots = h.slots
 	f.behind = h.behind != nil
-	f.lost = func(err error) {
-		h.lost.LoadOrStore(path, err)
-		if h.fail != nil {
-			h.fail(err)
-		}
-	}
+	f.lost = func(err error) { h.lose(path, err) }
 	return f, nil
+}
+
+// lose notes that the file at path may lack updates that the log holds.
+func (h *Handles) lose(path string, err error) {
+	if _, known := h.lost.LoadOrStore(path, err); !known && h.fail != nil {
+		h.fail(err)
+	}
 }
 
 // evict takes idle files over the bound out of the table. The caller holds mu
@@ -227,6 +229,7 @@ func (h *Handles) close(gone []*handle) {
 		if e.file != nil {
 			if err := e.file.Close(); err != nil {
 				h.log.Error("close tenant file", "file", e.path, "error", err)
+				h.lose(e.path, fmt.Errorf("close %s: %w", e.path, err)) // nobody knows how much of it is durable
 			}
 		}
 		h.mu.Lock()
