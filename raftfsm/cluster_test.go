@@ -37,6 +37,7 @@ const (
 	cmdRefuse                   // writes a row and then refuses
 	cmdOpen                     // on the group's own file: makes a target
 	cmdFail                     // fails on members that are told to
+	cmdMark                     // of class Probe
 )
 
 type put struct {
@@ -70,6 +71,7 @@ type files struct {
 	onAcquire func(target string)                        // sees every Acquire
 	onSync    func() error                               // in place of the sync when set
 	handler   func(tx *store.Tx, c *Command) (err error) // cmdFail
+	look      Look                                       // cmdMark
 }
 
 func newFiles(t testing.TB, dir string) *files {
@@ -188,6 +190,11 @@ func (fs *files) close(t testing.TB) {
 
 func (fs *files) table() *Table {
 	return NewTable(
+		DefineMark(cmdMark, "mark", func(c *Command, m Mark, index uint64, f *store.File, err error) {
+			if fs.look != nil {
+				fs.look(c, m, index, f, err)
+			}
+		}),
 		Define(cmdPut, "put", TenantWrite, func(tx *store.Tx, c *Command, b put) (int64, error) {
 			return b.V, tx.Query("INSERT INTO item (k, v, at) VALUES (?, ?, ?)", nil, b.K, b.V, tx.Now)
 		}),

@@ -32,6 +32,10 @@
 // is before and after them. Each command runs in a savepoint: time, guard, key
 // row, handler, then key row, sequence, last time and applied index are written.
 //
+// A mark (class Probe) has none of this. It is a moment in the log at which every
+// replica looks at its file (Look): all entries up to the mark's own are in it,
+// none behind. It splits what a batch has for its target in two transactions.
+//
 // # Goroutines and locks
 //
 // A Group owns four goroutines beside Raft's: the proposer's gather and deliver,

@@ -42,6 +42,7 @@ type fsm struct {
 type work struct {
 	target string
 	steps  []step
+	marked bool // there are marks among them
 }
 
 type step struct {
@@ -126,6 +127,7 @@ func (f *fsm) add(s step) {
 		f.works = append(f.works, w)
 	}
 	w.steps = append(w.steps, s)
+	w.marked = w.marked || f.isMark(s.command)
 }
 
 // flush applies what was gathered, and all of it even if some fails: every
@@ -174,16 +176,20 @@ func (f *fsm) applyTo(w *work) (err error) {
 	}()
 	file, release, err := f.space.Acquire(w.target)
 	if refusal := refusalOf(err); refusal != nil {
-		for _, s := range w.steps {
-			s.result.err = refusal
-		}
-		f.metrics.refused(len(w.steps))
-		return nil
+		return f.refuse(w, refusal)
 	}
 	if err != nil {
 		return fmt.Errorf("open the file of %q: %w", w.target, err)
 	}
 	defer release()
+	if w.marked {
+		return f.applyAround(file, w)
+	}
+	return f.applySteps(file, w)
+}
+
+// applySteps applies one target's commands, marks excepted.
+func (f *fsm) applySteps(file *store.File, w *work) (err error) {
 	had := file.Control().Applied
 	if w.steps[len(w.steps)-1].index > had {
 		err = file.Update(func(tx *store.Tx) error {

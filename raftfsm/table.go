@@ -15,6 +15,8 @@ const (
 	// Control changes ownership or the group's own state; it checks its own
 	// legal states.
 	Control
+	// Probe only looks: see DefineMark.
+	Probe
 )
 
 // Definition is one line of a command table.
@@ -23,6 +25,7 @@ type Definition struct {
 	Name   string
 	Class  Class
 	apply  func(tx *store.Tx, c *Command) ([]byte, error)
+	look   func(c *Command, index uint64, f *store.File, why error) error // of class Probe, in place of apply
 }
 
 // Define makes a table line from a typed handler. The handler runs inside a

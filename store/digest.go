@@ -33,7 +33,18 @@ func (f *File) Digest(ctx context.Context) (sum [sha256.Size]byte, at Control, e
 
 // Digest is File.Digest of the pinned state.
 func (p *Pin) Digest(ctx context.Context) (sum [sha256.Size]byte, err error) {
-	h := pacedHash{Hash: sha256.New(), pin: p}
+	sum, _, err = p.DigestPaced(ctx, nil)
+	return sum, err
+}
+
+// DigestPaced is Digest at somebody's pace, with the number of rows: pace is
+// called after each piece, with what was read so far and no slot held, and may
+// wait. It must not outlast ctx. nil is no wait.
+func (p *Pin) DigestPaced(ctx context.Context, pace func(rows, bytes int64)) (sum [sha256.Size]byte, rows int64, err error) {
+	if pace == nil {
+		pace = func(int64, int64) {}
+	}
+	h := pacedHash{Hash: sha256.New(), pin: p, pace: pace}
 	err = p.Read(ctx.Done(), func(c *Conn) error {
 		var tables []string
 		err := c.Query(`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'
@@ -52,9 +63,10 @@ func (p *Pin) Digest(ctx context.Context) (sum [sha256.Size]byte, err error) {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return sum, fmt.Errorf("digest of %s: %w", p.file.path, err)
+		return sum, h.rows, fmt.Errorf("digest of %s: %w", p.file.path, err)
 	}
-	return [sha256.Size]byte(h.Sum(nil)), nil
+	pace(h.rows, h.bytes)
+	return [sha256.Size]byte(h.Sum(nil)), h.rows, nil
 }
 
 // digestPiece is how many bytes are hashed before the slot is given away.
@@ -64,19 +76,22 @@ const digestPiece = 256 << 10
 type pacedHash struct {
 	hash.Hash
 	pin  *Pin
-	done int
+	pace func(rows, bytes int64)
+
+	rows, bytes int64
+	told        int64 // bytes when pace was last called
 }
 
 // Write implements io.Writer.
 func (h *pacedHash) Write(b []byte) (int, error) {
-	if h.done += len(b); h.done >= digestPiece {
-		h.done = 0
-		h.pin.giveWay()
+	if h.bytes += int64(len(b)); h.bytes-h.told >= digestPiece {
+		h.told = h.bytes
+		h.pin.giveWay(func() { h.pace(h.rows, h.bytes) })
 	}
 	return h.Hash.Write(b)
 }
 
-func digestTable(c *Conn, h hash.Hash, table string) error {
+func digestTable(c *Conn, h *pacedHash, table string) error {
 	var columns, key []string
 	err := c.Query("SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", func(r *Row) error {
 		if r.ColumnText(0) != "applied_index" {
@@ -104,6 +119,7 @@ func digestTable(c *Conn, h hash.Hash, table string) error {
 		h.Write(n[:])
 	}
 	return c.Query("SELECT "+strings.Join(columns, ", ")+" FROM "+quote(table)+" ORDER BY "+strings.Join(key, ", "), func(r *Row) error {
+		h.rows++
 		for i := range columns {
 			switch r.ColumnType(i) {
 			case sqlite.TypeNull:

@@ -78,11 +78,12 @@ func (p *Pin) Read(done <-chan struct{}, fn func(*Conn) error) error {
 	return fn(p.c)
 }
 
-// giveWay lets go of the slot for a moment, in the middle of a Read whose
+// giveWay lets go of the slot while meanwhile runs, in the middle of a Read whose
 // statement goes on.
-func (p *Pin) giveWay() {
+func (p *Pin) giveWay(meanwhile func()) {
 	p.file.leave()
-	p.file.enter()
+	defer p.file.enter()
+	meanwhile()
 }
 
 // Close ends the pin. A second call does nothing.

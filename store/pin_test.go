@@ -3,10 +3,12 @@ package store
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -216,5 +218,44 @@ func TestFileThatClosesBadlyIsNotDurable(t *testing.T) {
 	}
 	if err := h.Sync(); err == nil {
 		t.Error("the file counts as durable")
+	}
+}
+
+func TestPacedDigestHoldsNoSlotWhileItWaits(t *testing.T) {
+	f := newFile(t)
+	f.slots = make(chan struct{}, 1)
+	body := strings.Repeat("x", digestPiece/2)
+	for i := range 8 {
+		if err := insert(f, uint64(i+1), fmt.Sprint(body, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := digest(t, f)
+	p, err := f.Pin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	calls, last := 0, int64(0)
+	sum, rows, err := p.DigestPaced(t.Context(), func(rows, bytes int64) {
+		if bytes < last || rows > 20 {
+			t.Errorf("after %d bytes: %d rows, %d bytes", last, rows, bytes)
+		}
+		calls, last = calls+1, bytes
+		if err := insert(f, uint64(100+calls), fmt.Sprint("meanwhile ", calls)); err != nil { // with the only slot
+			t.Error(err)
+		}
+	})
+	if err != nil || hex.EncodeToString(sum[:]) != want || calls < 4 || rows < 8 {
+		t.Errorf("%x in %d pieces, %d rows, %v; want %s", sum, calls, rows, err, want)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	if _, _, err := p.DigestPaced(ctx, func(int64, int64) { cancel(enough) }); !errors.Is(err, enough) {
+		t.Errorf("ended by its context: %v", err)
 	}
 }
