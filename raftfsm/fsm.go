@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"celld/store"
+	"celld/store/failpoint"
 )
 
 // errStopped is the answer of a member that applies nothing more.
@@ -70,7 +71,9 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	var err error
 	if !f.failed {
 		took := f.metrics.applying()
+		failpoint.Here(failpoint.ApplyBegun)
 		err = f.apply(logs, answers)
+		failpoint.Here(failpoint.ApplyDone)
 		took(len(logs))
 	}
 	if err != nil {
@@ -159,6 +162,7 @@ func (f *fsm) flush() error {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(works); i = next.Add(1) - 1 {
 				errs[i] = f.applyTo(works[i])
+				failpoint.Here(failpoint.ApplyBetween)
 			}
 		})
 	}

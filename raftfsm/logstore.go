@@ -8,6 +8,8 @@ import (
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+
+	"celld/store/failpoint"
 )
 
 // logStore is the log on disk with three things around it: recent entries stay
@@ -105,6 +107,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.LogStored)
 	for _, l := range logs {
 		s.progress.stored(l)
 		s.recent.add(l)
@@ -127,6 +130,7 @@ func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 // DeleteRange implements raft.LogStore. It is called for the head of the log
 // behind a snapshot and for a tail that another leader replaces.
 func (s *logStore) DeleteRange(low, high uint64) error {
+	failpoint.Here(failpoint.LogCut)
 	s.recent.drop(low, high)
 	last, err := s.LastIndex()
 	if err != nil {

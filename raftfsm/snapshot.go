@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"celld/store"
+	"celld/store/failpoint"
 )
 
 // localSnapshot becomes a manifest: the files themselves are the snapshot.
@@ -25,6 +26,7 @@ func (s *localSnapshot) Persist(sink raft.SnapshotSink) error {
 	if err := s.space.Sync(); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.SnapshotSynced)
 	return writeManifest(sink, &s.manifest)
 }
 

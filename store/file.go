@@ -11,6 +11,7 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
+	"celld/store/failpoint"
 	"celld/store/tenant"
 )
 
@@ -364,9 +365,11 @@ func (f *File) commit() error {
 			return f.fail(err)
 		}
 	}
+	failpoint.Here(failpoint.CommitBegun)
 	if err := f.w.Query(end, nil); err != nil {
 		return f.fail(err)
 	}
+	failpoint.Here(failpoint.CommitDone)
 	f.dirty = 0
 	f.commits.Add(1)
 	f.open.Store(false)
@@ -509,6 +512,7 @@ func (f *File) Checkpoint() error {
 	if err := f.maintain(passive); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.CheckpointBetween)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.usable(); err != nil {

@@ -1,0 +1,6 @@
+//go:build !failpoints
+
+package failpoint
+
+// Here marks a step.
+func Here(Name) {}
