@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help dev build test race lint fmt bench fuzz clean
+.PHONY: help dev build test race lint fmt bench fuzz torture clean
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 20s
@@ -36,6 +36,10 @@ fuzz: ## fuzz every decoder for FUZZTIME (20s) each
 	  for name in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6-); do \
 	    echo "$$dir $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$dir || exit 1; \
 	  done; done
+
+torture: ## break a platform 300 times and count what was acknowledged (ARGS="--power --cycles 500"; about an hour)
+	go build -tags failpoints -o bin/celld-failpoints ./cmd/celld
+	go run ./cmd/celldtorture $(ARGS)
 
 clean: ## remove what was built, not the data
 	rm -rf bin

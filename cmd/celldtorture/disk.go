@@ -54,16 +54,21 @@ func (d *disks) add(dir, node string) error {
 	if err := command("mkfs.ext4", "-q", image); err != nil {
 		return err
 	}
-	d.images[node], d.mounts[node] = image, mount
-	if err := d.mount(node); err != nil {
+	d.images[node] = image
+	if err := d.mountAt(node, mount); err != nil {
 		return err
 	}
 	inside := filepath.Join(mount, "data")
 	return errors.Join(os.Mkdir(inside, 0o700), os.Symlink(inside, filepath.Join(dir, "cells", cell, node)))
 }
 
-func (d *disks) mount(node string) error {
-	return command("mount", "-o", "loop", d.images[node], d.mounts[node])
+// mountAt mounts a node's image; from then on close unmounts it.
+func (d *disks) mountAt(node, mount string) error {
+	if err := command("mount", "-o", "loop", d.images[node], mount); err != nil {
+		return err
+	}
+	d.mounts[node] = mount
+	return nil
 }
 
 // cut takes the power from a node's file system: nothing more reaches it, and what
@@ -88,14 +93,16 @@ func (d *disks) cut(node string) error {
 // restore brings a node's file system back. Its processes are dead; one that was
 // started meanwhile fails at once, and until it is gone the mount is busy.
 func (d *disks) restore(ctx context.Context, node string) error {
-	err := until(ctx, 30*time.Second, "unmount "+d.mounts[node], func(context.Context) (bool, error) {
-		err := command("umount", d.mounts[node])
+	mount := d.mounts[node]
+	err := until(ctx, 30*time.Second, "unmount "+mount, func(context.Context) (bool, error) {
+		err := command("umount", mount)
 		return err == nil, err
 	})
 	if err != nil {
 		return err
 	}
-	return d.mount(node)
+	delete(d.mounts, node)
+	return d.mountAt(node, mount)
 }
 
 func (d *disks) close() error {

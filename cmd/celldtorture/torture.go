@@ -32,6 +32,7 @@ type torture struct {
 	writers *writers
 	faults  map[string]breakage
 
+	ahead   []string       // kinds that come before any comes again
 	struck  map[string]int // by kind
 	reached map[failpoint.Name]int
 }
@@ -83,8 +84,7 @@ func (t *torture) cycle(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	names := slices.Sorted(maps.Keys(t.faults))
-	kind := names[t.rand.IntN(len(names))]
+	kind := t.next()
 	what, err := t.faults[kind](t, ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", kind, err)
@@ -105,6 +105,17 @@ func (t *torture) cycle(ctx context.Context, n int) error {
 	}
 	fmt.Fprintf(t.out, "%4d  %-9s  %s; %d acknowledged, all there; replicas equal\n", n, kind, what, t.writers.acked.Load()-before)
 	return nil
+}
+
+// next is a kind of fault: all of them, shuffled, again and again.
+func (t *torture) next() string {
+	if len(t.ahead) == 0 {
+		t.ahead = slices.Sorted(maps.Keys(t.faults))
+		t.rand.Shuffle(len(t.ahead), func(i, j int) { t.ahead[i], t.ahead[j] = t.ahead[j], t.ahead[i] })
+	}
+	kind := t.ahead[0]
+	t.ahead = t.ahead[1:]
+	return kind
 }
 
 // settled waits until the platform is whole and holds the ledgers against it: what
