@@ -111,7 +111,7 @@ func (g *Gateway) openDirectory() error {
 	if g.mux, err = raftfsm.NewMux(g.cfg.Inner, g.cfg.PKI); err != nil {
 		return err
 	}
-	transport, err := raftfsm.NewTransport(raftfsm.TransportConfig{Group: mtls.Directory, Name: g.cfg.Name, Listener: g.mux.Raft(mtls.Directory),
+	transport, err := raftfsm.NewTransport(raftfsm.TransportConfig{Group: mtls.Directory, Name: g.cfg.Name, Listener: g.mux.Raft(mtls.Directory, g.cfg.Name),
 		PKI: g.cfg.PKI, Resolve: resolve, Logger: g.cfg.Logger})
 	if err != nil {
 		return errors.Join(err, g.mux.Close())

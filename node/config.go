@@ -30,7 +30,10 @@ type Config struct {
 	Peers    map[string]string // every node of the cell by name, this one too, with host:port
 	// Bootstrap forms a new cell of Peers: set at the first start of all its
 	// nodes, and never again for a node that has lost its data.
-	Bootstrap   bool
+	Bootstrap bool
+	// Join says that the node is not one of those that formed the cell: with an
+	// empty Dir it takes a new server id and waits until the cell adds it.
+	Join        bool
 	ContextKeys []identity.Key // public keys of the gateways
 
 	// MaxOpen bounds the tenants' files that are open at once; 0 for what store.MaxOpen
@@ -52,6 +55,8 @@ func (c *Config) complete() error {
 		return fmt.Errorf("node %s/%s: Dir, Listener and PKI are required", c.Cell, c.Name)
 	case c.Peers[c.Name] == "":
 		return fmt.Errorf("node %s/%s is not among its cell's nodes", c.Cell, c.Name)
+	case c.Bootstrap && c.Join:
+		return fmt.Errorf("node %s/%s can't both form the cell and join it", c.Cell, c.Name)
 	case c.PKI.Identity != mtls.Node(string(c.Cell), c.Name):
 		return fmt.Errorf("node %s/%s has the certificate of %s", c.Cell, c.Name, c.PKI.Identity)
 	}

@@ -115,15 +115,21 @@ func open(cfg Config) (*Node, error) {
 }
 
 func (n *Node) openGroup() (*raftfsm.Group, error) {
+	cell, dir := string(n.cfg.Cell), filepath.Join(n.cfg.Dir, "raft")
+	id, err := raftfsm.Identify(dir, cell, n.cfg.Name, n.cfg.Join)
+	if err != nil {
+		return nil, err
+	}
+	logical := n.cfg.full(id)
 	transport, err := raftfsm.NewTransport(raftfsm.TransportConfig{
-		Group: string(n.cfg.Cell), Name: n.cfg.full(n.cfg.Name), Listener: n.mux.Raft(string(n.cfg.Cell)),
+		Group: cell, Name: logical, Listener: n.mux.Raft(cell, logical),
 		PKI: n.cfg.PKI, Resolve: n.cfg.resolve, Logger: n.cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	group, err := raftfsm.Open(raftfsm.Config{
-		ID: n.cfg.Name, Group: string(n.cfg.Cell), Dir: filepath.Join(n.cfg.Dir, "raft"),
+		ID: id, Group: cell, Dir: dir,
 		Voters: n.cfg.voters(), Bootstrap: n.cfg.Bootstrap,
 		Table: cellfsm.Commands(n.space), Guard: n.space.Guard, Space: n.space, Transport: transport,
 		Logger: n.cfg.Logger, Metrics: n.cfg.Metrics, Timing: n.cfg.Timing, Limits: n.cfg.Limits, Clock: n.cfg.Clock,

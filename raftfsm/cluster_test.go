@@ -424,7 +424,11 @@ func (c *cluster) start(m *member, bootstrap bool) error {
 	c.wires.mu.Lock()
 	c.wires.addr[m.name] = l.Addr().String()
 	c.wires.mu.Unlock()
-	tr, err := NewTransport(TransportConfig{Group: "C2", Name: m.name, Listener: mux.Raft("C2"), PKI: pki,
+	logical := m.name
+	if joined(m.id) {
+		logical = "C2/" + m.id
+	}
+	tr, err := NewTransport(TransportConfig{Group: "C2", Name: logical, Listener: mux.Raft("C2", logical), PKI: pki,
 		Resolve: c.wires.resolve, Dial: c.wires.dialer(m.name), Logger: testLogger(c.t), Timeout: 5 * time.Second})
 	if err != nil {
 		return err

@@ -19,9 +19,10 @@ type Server struct {
 
 // Member is a member of the current configuration.
 type Member struct {
-	ID    string
-	Name  string // the logical name
-	Voter bool
+	ID      string
+	Name    string // the logical name, without the id's suffix
+	Address string // host:port with which it was added; "" for a founding member
+	Voter   bool
 }
 
 // Timing is how patient a group is. Zero fields take the default.
@@ -45,7 +46,7 @@ type Timing struct {
 // Config is what a member needs. ID, Group, Dir, Table, Space and Transport are
 // required.
 type Config struct {
-	ID        string
+	ID        string // from Identify
 	Group     string // "C2", or "directory"
 	Dir       string // of this group alone
 	Voters    []Server

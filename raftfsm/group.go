@@ -46,7 +46,7 @@ func Open(cfg Config) (*Group, error) {
 		return nil, err
 	}
 	g := &Group{
-		cfg: cfg, name: cfg.Transport.name, transport: cfg.Transport,
+		cfg: cfg, name: NameOf(cfg.Transport.name), transport: cfg.Transport,
 		failed: make(chan error, 1), dead: make(chan struct{}),
 	}
 	g.close = sync.OnceValue(g.shutDown)
@@ -194,7 +194,7 @@ func (g *Group) IsLeader() bool { return g.raft.State() == raft.Leader && !g.isD
 // Leader returns id and logical name of the leader, if one is known.
 func (g *Group) Leader() (id, name string, ok bool) {
 	address, server := g.raft.LeaderWithID()
-	return string(server), string(address), server != ""
+	return string(server), NameOf(string(address)), server != ""
 }
 
 // LeaderSince returns since when this member leads and has applied an entry of
@@ -209,15 +209,8 @@ func (g *Group) LeaderSince() (time.Time, bool) {
 
 // Servers lists the members of the latest configuration.
 func (g *Group) Servers() ([]Member, error) {
-	future := g.raft.GetConfiguration()
-	if err := future.Error(); err != nil {
-		return nil, err
-	}
-	var members []Member
-	for _, s := range future.Configuration().Servers {
-		members = append(members, Member{ID: string(s.ID), Name: string(s.Address), Voter: s.Suffrage == raft.Voter})
-	}
-	return members, nil
+	m, err := g.Membership()
+	return m.Members, err
 }
 
 // Ready reports whether this member has applied all that was committed when it

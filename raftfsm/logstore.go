@@ -25,8 +25,11 @@ type logStore struct {
 	recent   recentLogs
 }
 
+// logFile is the log's name in a member's folder.
+const logFile = "log.db"
+
 func openLog(dir string) (*raftboltdb.BoltStore, error) {
-	path := filepath.Join(dir, "log.db")
+	path := filepath.Join(dir, logFile)
 	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: boltOptions(), MsgpackUseNewTimeFormat: true})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)

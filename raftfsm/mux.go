@@ -22,8 +22,8 @@ type Mux struct {
 	http *muxListener
 
 	mu     sync.Mutex
-	groups map[string]*muxListener
-	config *tls.Config // replaced whenever groups changes
+	groups map[string]*muxListener // by protocol
+	config *tls.Config             // replaced whenever groups changes
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -44,20 +44,20 @@ func NewMux(l net.Listener, pki *mtls.PKI) (*Mux, error) {
 	}
 	m := &Mux{l: l, pki: pki, groups: make(map[string]*muxListener)}
 	m.life, m.end = context.WithCancel(context.Background())
-	m.http = m.listener("")
+	m.http = m.listener("", httpProtocol)
 	m.configure()
 	return m, nil
 }
 
-func (m *Mux) listener(group string) *muxListener {
-	return &muxListener{mux: m, group: group, conns: make(chan net.Conn), closed: make(chan struct{})}
+func (m *Mux) listener(group, protocol string) *muxListener {
+	return &muxListener{mux: m, group: group, protocol: protocol, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // configure is called with mu held, or before anybody else knows the mux.
 func (m *Mux) configure() {
 	protocols := []string{httpProtocol}
-	for group := range m.groups {
-		protocols = append(protocols, alpn(group))
+	for protocol := range m.groups {
+		protocols = append(protocols, protocol)
 	}
 	m.config = mtls.ServerConfig(m.pki, protocols...)
 }
@@ -66,14 +66,14 @@ func (m *Mux) configure() {
 // that a request's TLS field names the peer.
 func (m *Mux) HTTP() net.Listener { return m.http }
 
-// Raft is the listener for a group's transport. It lets in only those who may be
-// members: for "directory" gateways, for a cell its own nodes. A second call for
-// a group takes the first one's place.
-func (m *Mux) Raft(group string) net.Listener {
+// Raft is the listener for the transport of a group's member with that logical
+// name. It lets in only those who may be members: for "directory" gateways, for a
+// cell its own nodes. A second call for a member takes the first one's place.
+func (m *Mux) Raft(group, logical string) net.Listener {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.listener(group)
-	m.groups[group] = l
+	l := m.listener(group, alpn(group, logical))
+	m.groups[l.protocol] = l
 	m.configure()
 	return l
 }
@@ -131,11 +131,11 @@ func (m *Mux) admit(raw net.Conn) {
 	}
 	state := conn.ConnectionState()
 	l := m.http
-	if group, isRaft := strings.CutPrefix(state.NegotiatedProtocol, alpn("")); isRaft {
+	if strings.HasPrefix(state.NegotiatedProtocol, alpnPrefix) {
 		m.mu.Lock()
-		l = m.groups[group]
+		l = m.groups[state.NegotiatedProtocol]
 		m.mu.Unlock()
-		if identity, err := mtls.PeerIdentity(&state); err != nil || !mtls.MayJoin(group, identity) {
+		if identity, err := mtls.PeerIdentity(&state); err != nil || l == nil || !mtls.MayJoin(l.group, identity) {
 			l = nil
 		}
 	}
@@ -164,11 +164,12 @@ func (m *Mux) Close() error {
 
 // muxListener is one protocol's share of a mux.
 type muxListener struct {
-	mux    *Mux
-	group  string // "" for HTTP
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
+	mux      *Mux
+	group    string // "" for HTTP
+	protocol string
+	conns    chan net.Conn
+	closed   chan struct{}
+	once     sync.Once
 }
 
 // Accept implements net.Listener.
@@ -188,8 +189,8 @@ func (l *muxListener) Close() error {
 		close(l.closed)
 		l.mux.mu.Lock()
 		defer l.mux.mu.Unlock()
-		if l.group != "" && l.mux.groups[l.group] == l {
-			delete(l.mux.groups, l.group)
+		if l.group != "" && l.mux.groups[l.protocol] == l {
+			delete(l.mux.groups, l.protocol)
 			l.mux.configure()
 		}
 	})

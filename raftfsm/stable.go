@@ -36,6 +36,9 @@ const (
 // keyMember holds whose store this is.
 const keyMember = "celld-member"
 
+// stableFile is the file's name in a member's folder.
+const stableFile = "stable.db"
+
 // bucket is the one bucket of the file.
 const bucket = "stable"
 
@@ -47,7 +50,7 @@ func boltOptions() *bbolt.Options {
 }
 
 func openStable(dir, group, id string) (*stableStore, error) {
-	path := filepath.Join(dir, "stable.db")
+	path := filepath.Join(dir, stableFile)
 	db, err := bbolt.Open(path, 0o600, boltOptions())
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		err = errors.New("another process has it open")

@@ -3,6 +3,8 @@ package raftfsm
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -37,6 +39,9 @@ func openStores(cfg *Config) (_ *stores, err error) {
 	if s.stable, err = openStable(cfg.Dir, cfg.Group, cfg.ID); err != nil {
 		return nil, err
 	}
+	if err := s.keptLog(cfg); err != nil {
+		return nil, err
+	}
 	if s.log, err = openLog(cfg.Dir); err != nil {
 		return nil, err
 	}
@@ -50,6 +55,10 @@ func openStores(cfg *Config) (_ *stores, err error) {
 }
 
 func errWiped(cfg *Config) error {
+	if joined(cfg.ID) {
+		return fmt.Errorf("%s holds no log, but %s has taken part in its group before: empty the node's whole data folder, so that it joins as a new member",
+			cfg.Dir, cfg.ID)
+	}
 	if cfg.Bootstrap {
 		return fmt.Errorf("%s holds no log, but %s has been a member before, so --init does not apply: "+
 			"put its folder back or leave it stopped (a wiped member under its old id could undo acknowledged writes)", cfg.Dir, cfg.ID)
@@ -59,8 +68,28 @@ func errWiped(cfg *Config) error {
 		cfg.Dir, cfg.ID)
 }
 
+// keptLog refuses a member that joined later and has lost its log since. One that
+// knows of no term has never voted nor acknowledged anything.
+func (s *stores) keptLog(cfg *Config) error {
+	if !joined(cfg.ID) {
+		return nil // found looks
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Dir, logFile)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	term, err := s.stable.GetUint64([]byte(keyTerm))
+	if err != nil && !errors.Is(err, errNotFound) {
+		return err
+	}
+	if term > 0 {
+		return errWiped(cfg)
+	}
+	return nil
+}
+
 // found writes the first configuration into an empty log. A crash in an earlier
-// attempt may have left the term without the entry.
+// attempt may have left the term without the entry. A member that joins later
+// gets its first entry from the leader.
 func (s *stores) found(cfg *Config) error {
 	last, err := s.log.LastIndex()
 	if err != nil {
@@ -74,7 +103,7 @@ func (s *stores) found(cfg *Config) error {
 	if err != nil && !errors.Is(err, errNotFound) {
 		return err
 	}
-	if !cfg.Bootstrap || term > 1 {
+	if !joined(cfg.ID) && (!cfg.Bootstrap || term > 1) {
 		return errWiped(cfg)
 	}
 	files, err := cfg.Space.Files()
@@ -85,6 +114,9 @@ func (s *stores) found(cfg *Config) error {
 		if f.Index > 0 { // from a log that is gone: a new one's entries up to there would be skipped
 			return errWiped(cfg)
 		}
+	}
+	if joined(cfg.ID) {
+		return nil
 	}
 	var first raft.Configuration
 	self := false

@@ -18,11 +18,12 @@ import (
 // are required.
 type TransportConfig struct {
 	Group    string
-	Name     string       // this member's logical name
-	Listener net.Listener // Mux.Raft(Group)
+	Name     string       // this member's logical name, with its id's suffix if it has one
+	Listener net.Listener // Mux.Raft(Group, Name)
 	PKI      *mtls.PKI
-	// Resolve returns the host:port of a logical name. It is asked for each new
-	// connection, so names may move between restarts.
+	// Resolve returns the host:port of a logical name without suffix. It is asked
+	// for each new connection, so names may move between restarts. Whom it does not
+	// know is called where the group's configuration says.
 	Resolve func(name string) (string, error)
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error) // below TLS; nil for a net.Dialer
 	Logger  *slog.Logger
@@ -50,15 +51,20 @@ const maxAppendBytes = 2 << 20
 // it.
 const inFlight = 16
 
-// alpn is the protocol name of a group's Raft traffic.
-func alpn(group string) string { return "celld-raft/" + group }
+// alpn is the protocol name of the Raft traffic to one member. It names the
+// member with its id's suffix, so that one that was wiped and joined anew under
+// the same name and address never gets what is meant for who it was: it would
+// answer, and be counted, as if it still had what it has lost.
+func alpn(group, logical string) string { return alpnPrefix + group + "/" + logical }
+
+const alpnPrefix = "celld-raft/"
 
 // NewTransport makes a transport and starts to accept.
 func NewTransport(cfg TransportConfig) (*Transport, error) {
 	if cfg.Group == "" || cfg.Name == "" || cfg.Listener == nil || cfg.PKI == nil || cfg.Resolve == nil {
 		return nil, errors.New("raftfsm: a transport needs Group, Name, Listener, PKI and Resolve")
 	}
-	if own := mtls.Member(cfg.Group, cfg.Name); own != cfg.PKI.Identity {
+	if own := mtls.Member(cfg.Group, NameOf(cfg.Name)); own != cfg.PKI.Identity {
 		return nil, fmt.Errorf("the certificate is for %s, but the member is %s", cfg.PKI.Identity, own)
 	}
 	if cfg.Dial == nil {
@@ -174,21 +180,26 @@ func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, e
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	hostport, err := s.cfg.Resolve(string(to))
+	logical, carried := splitAddress(to)
+	name := NameOf(logical)
+	hostport, err := s.cfg.Resolve(name)
+	if err != nil && carried == "" {
+		return nil, fmt.Errorf("resolve %s: %w", name, err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("resolve %s: %w", to, err)
+		hostport = carried
 	}
 	raw, err := s.cfg.Dial(ctx, "tcp", hostport)
 	if err != nil {
 		return nil, err
 	}
-	protocol := alpn(s.cfg.Group)
-	conn := tls.Client(raw, mtls.ClientConfig(s.cfg.PKI, mtls.Member(s.cfg.Group, string(to)), protocol))
+	protocol := alpn(s.cfg.Group, logical)
+	conn := tls.Client(raw, mtls.ClientConfig(s.cfg.PKI, mtls.Member(s.cfg.Group, name), protocol))
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to %s at %s: %w", to, hostport, err), raw.Close())
+		return nil, errors.Join(fmt.Errorf("connect to %s at %s: %w", logical, hostport, err), raw.Close())
 	}
 	if got := conn.ConnectionState().NegotiatedProtocol; got != protocol {
-		return nil, errors.Join(fmt.Errorf("%s at %s speaks %q, not %q", to, hostport, got, protocol), conn.Close())
+		return nil, errors.Join(fmt.Errorf("%s at %s speaks %q, not %q", logical, hostport, got, protocol), conn.Close())
 	}
 	return s.conns.add(conn)
 }

@@ -47,7 +47,7 @@ func openPort(t *testing.T, ca *mtls.CA, identity string) *port {
 
 func (p *port) transport(t *testing.T, group, name string, resolve func(string) (string, error)) *Transport {
 	t.Helper()
-	tr, err := NewTransport(TransportConfig{Group: group, Name: name, Listener: p.mux.Raft(group), PKI: p.pki, Resolve: resolve})
+	tr, err := NewTransport(TransportConfig{Group: group, Name: name, Listener: p.mux.Raft(group, name), PKI: p.pki, Resolve: resolve})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +143,18 @@ func TestWhoMayTalkRaft(t *testing.T) {
 	tr := node.transport(t, "C2", "C2/n1", to(node.addr))
 	dir := gateway.transport(t, mtls.Directory, "G1", to(gateway.addr))
 	dial := func(ca *mtls.CA, identity, group, peer, addr string) error {
+		logical := group + "/n1"
+		switch group {
+		case mtls.Directory:
+			logical = "G1"
+		case "C2, wiped":
+			group, logical = "C2", "C2/n1~before"
+		}
 		pki, err := ca.Issue(identity, time.Now(), time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
-		conn, err := tls.Dial("tcp", addr, mtls.ClientConfig(pki, peer, alpn(group)))
+		conn, err := tls.Dial("tcp", addr, mtls.ClientConfig(pki, peer, alpn(group, logical)))
 		if err != nil {
 			return err
 		}
@@ -158,14 +165,15 @@ func TestWhoMayTalkRaft(t *testing.T) {
 	}
 	n1, g1 := mtls.Node("C2", "n1"), mtls.Gateway("G1")
 	for what, err := range map[string]error{
-		"a gateway to a cell":            dial(ca, g1, "C2", n1, node.addr),
-		"another cell's node":            dial(ca, mtls.Node("C5", "n1"), "C2", n1, node.addr),
-		"a node to the directory":        dial(ca, n1, mtls.Directory, g1, gateway.addr),
-		"another cluster's node":         dial(testCA(t), mtls.Node("C2", "n2"), "C2", n1, node.addr),
-		"a group that is not here":       dial(ca, mtls.Node("C9", "n2"), "C9", n1, node.addr),
-		"a peer who is somebody else":    dial(ca, mtls.Node("C2", "n2"), "C2", mtls.Node("C2", "n3"), node.addr),
-		"a protocol that is not spoken":  dial(ca, g1, "x", n1, node.addr),
-		"a member of the name of a cell": dial(ca, mtls.Gateway("C2"), "C2", n1, node.addr),
+		"a gateway to a cell":             dial(ca, g1, "C2", n1, node.addr),
+		"another cell's node":             dial(ca, mtls.Node("C5", "n1"), "C2", n1, node.addr),
+		"a node to the directory":         dial(ca, n1, mtls.Directory, g1, gateway.addr),
+		"another cluster's node":          dial(testCA(t), mtls.Node("C2", "n2"), "C2", n1, node.addr),
+		"a leader to who was here before": dial(ca, mtls.Node("C2", "n2"), "C2, wiped", n1, node.addr),
+		"a group that is not here":        dial(ca, mtls.Node("C9", "n2"), "C9", n1, node.addr),
+		"a peer who is somebody else":     dial(ca, mtls.Node("C2", "n2"), "C2", mtls.Node("C2", "n3"), node.addr),
+		"a protocol that is not spoken":   dial(ca, g1, "x", n1, node.addr),
+		"a member of the name of a cell":  dial(ca, mtls.Gateway("C2"), "C2", n1, node.addr),
 	} {
 		if err == nil {
 			t.Errorf("%s got in", what)
@@ -182,7 +190,7 @@ func TestWhoMayTalkRaft(t *testing.T) {
 
 func TestTransportNeedsItsOwnCertificate(t *testing.T) {
 	p := openPort(t, testCA(t), mtls.Node("C2", "n1"))
-	_, err := NewTransport(TransportConfig{Group: "C2", Name: "C2/n2", Listener: p.mux.Raft("C2"), PKI: p.pki, Resolve: to("")})
+	_, err := NewTransport(TransportConfig{Group: "C2", Name: "C2/n2", Listener: p.mux.Raft("C2", "C2/n2"), PKI: p.pki, Resolve: to("")})
 	if err == nil {
 		t.Error("a transport took another member's certificate")
 	}

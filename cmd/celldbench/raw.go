@@ -92,7 +92,7 @@ func (m *rawMember) start(dir string, l net.Listener, pki *mtls.PKI, resolve fun
 	m.mux, m.served = mux, make(chan error, 1)
 	go func() { m.served <- mux.Serve() }()
 	m.transport, err = raftfsm.NewTransport(raftfsm.TransportConfig{
-		Group: rawCell, Name: string(id), Listener: mux.Raft(rawCell), PKI: pki, Resolve: resolve,
+		Group: rawCell, Name: string(id), Listener: mux.Raft(rawCell, string(id)), PKI: pki, Resolve: resolve,
 	})
 	if err != nil {
 		return err

@@ -192,7 +192,7 @@ func (c *cluster) start(name string) {
 	c.net.mu.Unlock()
 	mux, err := raftfsm.NewMux(l, pki)
 	must(c.t, err)
-	transport, err := raftfsm.NewTransport(raftfsm.TransportConfig{Group: "directory", Name: name, Listener: mux.Raft("directory"),
+	transport, err := raftfsm.NewTransport(raftfsm.TransportConfig{Group: "directory", Name: name, Listener: mux.Raft("directory", name),
 		PKI: pki, Resolve: c.net.resolve, Dial: c.net.dialer(name)})
 	must(c.t, err)
 	var voters []Voter

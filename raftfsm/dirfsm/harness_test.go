@@ -51,7 +51,7 @@ func openIn(t *testing.T, dir string) *directory {
 	must(t, err)
 	served := make(chan error, 1)
 	go func() { served <- mux.Serve() }()
-	transport, err := raftfsm.NewTransport(raftfsm.TransportConfig{Group: "directory", Name: "G1", Listener: mux.Raft("directory"), PKI: pki,
+	transport, err := raftfsm.NewTransport(raftfsm.TransportConfig{Group: "directory", Name: "G1", Listener: mux.Raft("directory", "G1"), PKI: pki,
 		Resolve: func(string) (string, error) { return l.Addr().String(), nil }})
 	must(t, err)
 	d := &directory{t: t}
