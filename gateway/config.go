@@ -36,10 +36,11 @@ type Config struct {
 	// are called directly.
 	Local map[string]http.Handler
 
-	Limits  Limits
-	Logger  *slog.Logger     // nil for none
-	Metrics Metrics          // nil for a registry of its own
-	Clock   func() time.Time // nil for time.Now
+	Limits     Limits
+	RequestLog RequestLog
+	Logger     *slog.Logger     // nil for none
+	Metrics    Metrics          // nil for a registry of its own
+	Clock      func() time.Time // nil for time.Now
 
 	// StaleReads lets a read that asks to be stale through while the directory is
 	// not fresh, by the rights last known. A removal that was answered at another
@@ -78,6 +79,13 @@ type Limits struct {
 	Drain          time.Duration // how long Close waits for requests; 5 s
 }
 
+// RequestLog says which requests get a line in the log beside those that were
+// refused or failed. Zero fields take the default.
+type RequestLog struct {
+	Rate int           // lines a second for requests that went well; 100; negative for none
+	Slow time.Duration // a request that took as long has a line in any case; 500 ms
+}
+
 const (
 	maxHeaderBytes = 16 << 10  // of one request, counted by the gateway
 	maxHeaders     = 64        // lines of one request
@@ -111,6 +119,8 @@ func (c *Config) complete() error {
 	defaultTo(&l.Attempt, 4*time.Second)
 	defaultTo(&l.Total, 8*time.Second)
 	defaultTo(&l.Drain, 5*time.Second)
+	defaultTo(&c.RequestLog.Rate, 100)
+	defaultTo(&c.RequestLog.Slow, 500*time.Millisecond)
 	defaultTo(&c.Group.ServerID, c.Name)
 	if len(c.Group.Voters) == 0 {
 		c.Group.Voters = []raftfsm.Server{{ID: c.Group.ServerID, Address: c.Name}}

@@ -206,7 +206,7 @@ func TestMethods(t *testing.T) {
 	w, _ := fakeWorld(t, nil)
 	for path, allow := range map[string]string{
 		"/tenants/T7/invoices": "GET, POST", "/tenants/T7/invoices/17": "GET, PUT", "/tenants": "GET, POST", "/me": "GET", "/tenants/T7/members/U9": "DELETE, PATCH",
-		"/sessions/current": "DELETE", "/sessions": "POST", "/healthz": "GET", "/tenants/T9/invoices/17": "GET, PUT",
+		"/sessions/current": "DELETE", "/sessions": "POST", "/openapi.yaml": "GET", "/tenants/T9/invoices/17": "GET, PUT",
 	} {
 		for _, method := range []string{"TRACE", "OPTIONS", "PROPFIND", "HEAD"} {
 			a := w.call(t, "U7", method, path, nil)

@@ -32,9 +32,11 @@ type Gateway struct {
 	open  map[string]*Route // by method, space, path
 	admin *paths[*operatorRoute]
 
-	tenants, users       *gate
-	shares               *gate // of a user in a tenant
+	tenants              *gate[tenant.UID]
+	users                *gate[tenant.UserID]
+	shares               *gate[share] // of a user in a tenant
 	logins, loginsByPeer *throttle
+	requests             requestLog
 
 	mux      *raftfsm.Mux
 	rpc      *http.Transport
@@ -66,8 +68,10 @@ func Open(cfg Config) (*Gateway, error) {
 	if g.signer, err = identity.NewSigner(cfg.Name, cfg.SigningKey, cfg.Clock); err != nil {
 		return nil, err
 	}
-	g.tenants, g.users = newGate("tenant-requests", cfg.Limits.TenantRequests), newGate("user-requests", cfg.Limits.UserRequests)
-	g.shares = newGate("tenant-requests-of-user", share(cfg.Limits.TenantRequests))
+	g.tenants = newGate[tenant.UID]("tenant-requests", cfg.Limits.TenantRequests)
+	g.users = newGate[tenant.UserID]("user-requests", cfg.Limits.UserRequests)
+	g.shares = newGate[share]("tenant-requests-of-user", mostOf(cfg.Limits.TenantRequests))
+	g.requests.rate, g.requests.slow = int64(cfg.RequestLog.Rate), cfg.RequestLog.Slow
 	g.logins = newThrottle("logins", cfg.Limits.Logins, 10*time.Second, cfg.Clock)
 	g.loginsByPeer = newThrottle("logins-by-address", cfg.Limits.LoginsByPeer, time.Second, cfg.Clock)
 	g.route()

@@ -21,7 +21,6 @@ import (
 func (g *Gateway) servePublic(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{ResponseWriter: w, begun: g.cfg.Clock()}
 	x.requestID = problem.EnsureRequestID(w.Header(), r.Header)
-	r = r.WithContext(problem.ContextWithRequestID(r.Context(), x.requestID))
 	g.metrics.inFlight.Inc()
 	defer g.finish(x, r)
 	if err := g.pass(x, r); err != nil {
@@ -55,10 +54,11 @@ func (g *Gateway) pass(x *exchange, r *http.Request) error {
 	if err := g.authenticate(x, r); err != nil {
 		return err
 	}
-	if err := g.users.enter(string(x.caller.User)); err != nil {
+	user := x.caller.User
+	if err := g.users.enter(user); err != nil {
 		return err
 	}
-	defer g.users.leave(string(x.caller.User))
+	defer g.users.leave(user)
 	route, vars, err := g.paths.find(x.Header(), r)
 	if err != nil {
 		return err
@@ -86,8 +86,8 @@ func (g *Gateway) serve(x *exchange, r *http.Request) error {
 	if !named {
 		return x.route.serve(g, x, r)
 	}
-	uid := string(x.access.Placement.UID)
-	pair := uid + "/" + string(x.caller.User)
+	uid := x.access.Placement.UID
+	pair := share{uid, x.caller.User}
 	if err := g.shares.enter(pair); err != nil {
 		return err
 	}

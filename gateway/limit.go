@@ -10,29 +10,36 @@ import (
 	"golang.org/x/time/rate"
 
 	"celld/store/fault"
+	"celld/store/tenant"
 )
 
 // gate bounds how many requests of one key are under way. Its map holds only keys
 // with requests.
-type gate struct {
+type gate[K comparable] struct {
 	name  string // of the limit, as the caller is told
 	limit int
 
 	mu    sync.Mutex
-	count map[string]int
+	count map[K]int
 }
 
-func newGate(name string, limit int) *gate {
-	return &gate{name: name, limit: limit, count: make(map[string]int)}
+func newGate[K comparable](name string, limit int) *gate[K] {
+	return &gate[K]{name: name, limit: limit, count: make(map[K]int)}
 }
 
-// share is how many of a tenant's places one user may take, so that no member
+// share is one user in one tenant.
+type share struct {
+	tenant tenant.UID
+	user   tenant.UserID
+}
+
+// mostOf is how many of a tenant's places one user may take, so that no member
 // shuts the others out. Most tenants' load comes from one service's user, so it is
 // most of them.
-func share(places int) int { return max(8, places*3/4) }
+func mostOf(places int) int { return max(8, places*3/4) }
 
 // enter lets a request in or refuses it; whoever was let in leaves once.
-func (g *gate) enter(key string) error {
+func (g *gate[K]) enter(key K) error {
 	g.mu.Lock()
 	n := g.count[key]
 	if n < g.limit {
@@ -46,7 +53,7 @@ func (g *gate) enter(key string) error {
 		With("limit", g.name).With("value", g.limit).After(time.Second)
 }
 
-func (g *gate) leave(key string) {
+func (g *gate[K]) leave(key K) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if n := g.count[key]; n > 1 {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestGate(t *testing.T) {
-	g := newGate("tenant-requests", 2)
+	g := newGate[string]("tenant-requests", 2)
 	for range 2 {
 		if err := g.enter("a"); err != nil {
 			t.Fatal(err)
@@ -60,8 +60,8 @@ func TestShareOfATenant(t *testing.T) {
 		(<-done).want(t, 200)
 	}
 	w.call(t, "V7", "GET", invoice, nil).want(t, 200)
-	if share(256) != 192 || share(1) != 8 {
-		t.Errorf("shares of %d and %d", share(256), share(1))
+	if mostOf(256) != 192 || mostOf(1) != 8 {
+		t.Errorf("shares of %d and %d", mostOf(256), mostOf(1))
 	}
 }
 

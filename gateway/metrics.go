@@ -1,15 +1,10 @@
 package gateway
 
 import (
-	"context"
-	"log/slog"
 	"net/http"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"celld/gateway/problem"
-	"celld/store/fault"
 )
 
 // metrics of one gateway. There is no series per tenant here: their number is
@@ -21,6 +16,14 @@ type metrics struct {
 	denied   prometheus.Counter
 	retries  *prometheus.CounterVec
 	admin    *prometheus.CounterVec
+	of       map[string]routeMetrics // by route; fixed
+}
+
+// routeMetrics are what nearly every request of a route counts in, found without
+// looking labels up.
+type routeMetrics struct {
+	succeeded prometheus.Counter
+	latency   prometheus.Observer
 }
 
 func newMetrics(to prometheus.Registerer) (*metrics, error) {
@@ -41,6 +44,10 @@ func newMetrics(to prometheus.Registerer) (*metrics, error) {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}
+	}
+	m.of = make(map[string]routeMetrics)
+	for _, r := range append(Routes(), Route{Name: noRoute, Success: http.StatusOK}) {
+		m.of[r.Name] = routeMetrics{m.requests.WithLabelValues(r.Name, statusText(r.Success)), m.latency.WithLabelValues(r.Name)}
 	}
 	return m, nil
 }
@@ -68,48 +75,18 @@ func statusText(status int) string {
 	return strconv.Itoa(status)
 }
 
-// observe is the last thing that happens to a request: one line in the log, one
-// count. Neither has a path, a query, a body or a credential.
+// observe is the last thing that happens to a request: it is counted, and logged
+// where its like is.
 func (g *Gateway) observe(x *exchange, r *http.Request) {
-	took := g.cfg.Clock().Sub(x.begun)
+	now := g.cfg.Clock()
+	took := now.Sub(x.begun)
 	g.metrics.inFlight.Dec()
-	g.metrics.requests.WithLabelValues(x.routeName(), statusText(x.status)).Inc()
-	g.metrics.latency.WithLabelValues(x.routeName()).Observe(took.Seconds())
-	level, reason := slog.LevelInfo, ""
-	if x.err != nil {
-		e := fault.As(x.err)
-		reason = e.Slug
-		switch problem.Status(e.Kind) {
-		case http.StatusInternalServerError:
-			level = slog.LevelError
-		case http.StatusServiceUnavailable:
-			level = slog.LevelWarn
-		}
+	of := g.metrics.of[x.routeName()]
+	if x.route != nil && x.status == x.route.Success {
+		of.succeeded.Inc()
+	} else {
+		g.metrics.requests.WithLabelValues(x.routeName(), statusText(x.status)).Inc()
 	}
-	if x.route != nil && (x.route.Name == "health" || x.route.Name == "ready") {
-		level = slog.LevelDebug // asked for every few seconds
-	}
-	log := g.cfg.Logger
-	if !log.Enabled(context.Background(), level) {
-		return
-	}
-	attrs := make([]slog.Attr, 0, 12)
-	attrs = append(attrs, slog.String("request_id", x.requestID), slog.String("method", r.Method), slog.String("route", x.routeName()),
-		slog.Int("status", x.status), slog.Int64("bytes", x.bytes), slog.Duration("took", took))
-	if x.caller.User != "" {
-		attrs = append(attrs, slog.String("actor", string(x.caller.User)))
-	}
-	if t := x.tenant(); t != "" {
-		attrs = append(attrs, slog.String("tenant", string(t)), slog.String("cell", string(x.access.Placement.Cell)))
-	}
-	if x.node != "" {
-		attrs = append(attrs, slog.String("node", x.node), slog.Int("attempts", x.attempts))
-	}
-	if reason != "" {
-		attrs = append(attrs, slog.String("reason", reason))
-	}
-	if level > slog.LevelInfo {
-		attrs = append(attrs, slog.Any("error", x.err))
-	}
-	log.LogAttrs(context.Background(), level, "request", attrs...)
+	of.latency.Observe(took.Seconds())
+	g.log(x, r, now, took)
 }

@@ -29,10 +29,12 @@ type operatorRoute struct {
 }
 
 func operatorRoutes() []operatorRoute {
-	const get, post = http.MethodGet, http.MethodPost
+	const get, head, post = http.MethodGet, http.MethodHead, http.MethodPost
 	return []operatorRoute{
 		{"health", get, "/healthz", true, false, (*Gateway).operatorHealth},
 		{"ready", get, "/readyz", true, false, (*Gateway).operatorReady},
+		{"head-health", head, "/healthz", true, false, (*Gateway).operatorHealth},
+		{"head-ready", head, "/readyz", true, false, (*Gateway).operatorReady},
 		{"metrics", get, "/metrics", true, false, (*Gateway).operatorMetrics},
 		{"create-user", post, "/users", false, true, (*Gateway).operatorCreateUser},
 		{"create-token", post, "/users/{user}/tokens", false, true, (*Gateway).operatorCreateToken},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"celld/gateway/pattern"
 	"celld/store/fault"
 )
 
@@ -31,15 +32,15 @@ func newPaths[R any](lines []R, key func(R) (method, pattern string)) *paths[R] 
 	p := &paths[R]{router: mux.NewRouter().SkipClean(true), bare: make(map[string]*methods[R])}
 	known := make(map[string]*methods[R])
 	for _, line := range lines {
-		method, pattern := key(line)
-		m := known[pattern]
+		method, text := key(line)
+		m := known[text]
 		if m == nil {
 			m = &methods[R]{routes: make(map[string]R)}
-			known[pattern] = m
-			if strings.Contains(pattern, "{") {
-				p.router.Path(pattern).Handler(m)
+			known[text] = m
+			if strings.Contains(text, "{") {
+				p.router.NewRoute().MatcherFunc(pattern.Matcher(text, pattern.Decoded)).Handler(m)
 			} else {
-				p.bare[pattern] = m
+				p.bare[text] = m
 			}
 		}
 		m.routes[method] = line

@@ -35,7 +35,7 @@ type Route struct {
 // are asked for most come first.
 func Routes() []Route {
 	const (
-		get, post, put, patch, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
+		get, head, post, put, patch, del = http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 
 		tenants   = "/tenants"
 		one       = "/tenants/{tenant}"
@@ -75,6 +75,8 @@ func Routes() []Route {
 		{"openSession", post, "/sessions", Public, 0, 201, (*Gateway).openSession},
 		{"health", get, "/healthz", Public, 0, 200, (*Gateway).health},
 		{"ready", get, "/readyz", Public, 0, 200, (*Gateway).ready},
+		{"headHealth", head, "/healthz", Public, 0, 200, (*Gateway).health},
+		{"headReady", head, "/readyz", Public, 0, 200, (*Gateway).ready},
 		{"openapi", get, "/openapi.yaml", Public, 0, 200, (*Gateway).openapi},
 	}
 }

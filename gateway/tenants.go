@@ -50,7 +50,7 @@ func (g *Gateway) createTenant(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p, replayed, err := g.foundTenant(r.Context(), x.by(), key,
+	p, replayed, err := g.foundTenant(problem.ContextWithRequestID(r.Context(), x.requestID), x.by(), key,
 		directory.NewTenant{Name: in.Name, Owner: x.caller.User, Region: in.Region, Tier: in.Tier})
 	x.access = directory.Access{Placement: p}
 	if err != nil {

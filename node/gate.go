@@ -26,9 +26,9 @@ func newGate(next http.Handler) *gate { return &gate{next: next, empty: make(cha
 // ServeHTTP implements http.Handler.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !g.enter() {
-		id := problem.EnsureRequestID(w.Header(), r.Header)
+		problem.EnsureRequestID(w.Header(), r.Header)
 		w.Header().Set(api.HeaderLeader, "")
-		problem.Write(w, r.WithContext(problem.ContextWithRequestID(r.Context(), id)), raftfsm.ErrNotLeader)
+		problem.Write(w, r, raftfsm.ErrNotLeader)
 		return
 	}
 	defer g.leave()

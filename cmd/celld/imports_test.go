@@ -24,7 +24,9 @@ func layers() [][]string {
 }
 
 // shared are the leaves below gateway that both sides of the hop speak.
-func shared() []string { return []string{"gateway/problem", "gateway/identity", "gateway/body"} }
+func shared() []string {
+	return []string{"gateway/problem", "gateway/identity", "gateway/body", "gateway/pattern"}
+}
 
 func under(pkg, part string) bool { return pkg == part || strings.HasPrefix(pkg, part+"/") }
 

@@ -65,7 +65,8 @@ func Status(kind fault.Kind) int { return lineOf(kind).status }
 
 // Write answers r with err as a problem. Whatever is not a *fault.Error is an
 // internal error, and of that the client learns nothing but the request id;
-// logging it is the caller's. Headers that w already has, Allow for one, stay.
+// logging it is the caller's. Headers that w already has, Allow for one, stay. The
+// problem's request id is the answer's, or that of r's context.
 func Write(w http.ResponseWriter, r *http.Request, err error) {
 	e := fault.As(err)
 	if e == nil {
@@ -93,7 +94,11 @@ func Write(w http.ResponseWriter, r *http.Request, err error) {
 	if e.Kind == fault.Fenced || e.Kind == fault.Moved {
 		h.Set(HeaderKind, e.Kind.String())
 	}
-	body := encode(slug, l, detail, RequestID(r.Context()), fields)
+	id := h.Get(HeaderRequestID)
+	if id == "" {
+		id = RequestID(r.Context())
+	}
+	body := encode(slug, l, detail, id, fields)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(l.status)
 	_, _ = w.Write(body) // a client that has gone reads no error either

@@ -15,6 +15,7 @@ import (
 
 	"celld/gateway/body"
 	"celld/gateway/identity"
+	"celld/gateway/pattern"
 	"celld/gateway/problem"
 	"celld/raftfsm"
 	"celld/raftfsm/cellfsm"
@@ -70,7 +71,7 @@ func New(cfg Config) *Server {
 	for _, r := range append(Routes(), internalRoutes()...) {
 		if s.routes[r.Path] == nil {
 			s.routes[r.Path] = make(map[string]Route)
-			s.router.NewRoute().Name(r.Path).Path(r.Path)
+			s.router.NewRoute().Name(r.Path).MatcherFunc(pattern.Matcher(r.Path, pattern.Encoded))
 		}
 		s.routes[r.Path][r.Method] = r
 	}
@@ -81,12 +82,13 @@ func New(cfg Config) *Server {
 // call is one request on its way through a handler. A handler knows the caller
 // by scope alone.
 type call struct {
-	w     http.ResponseWriter
-	r     *http.Request
-	route Route
-	scope tenant.Scope     // of a member's request
-	by    identity.Context // of a provisioning request
-	vars  map[string]string
+	w         http.ResponseWriter
+	r         *http.Request
+	requestID string
+	route     Route
+	scope     tenant.Scope     // of a member's request
+	by        identity.Context // of a provisioning request
+	vars      map[string]string
 }
 
 // answer is a successful one.
@@ -103,9 +105,7 @@ type answer struct {
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := problem.EnsureRequestID(w.Header(), r.Header)
-	r = r.WithContext(problem.ContextWithRequestID(r.Context(), id))
-	c := &call{w: w, r: r}
+	c := &call{w: w, r: r, requestID: problem.EnsureRequestID(w.Header(), r.Header)}
 	a, err := s.serve(c)
 	if err == nil {
 		err = s.write(c, a)
@@ -233,7 +233,7 @@ func (s *Server) log(c *call, e *fault.Error) {
 		return
 	}
 	s.cfg.Logger.LogAttrs(ctx, level, "request refused",
-		slog.String("request_id", problem.RequestID(ctx)), slog.String("route", c.route.Name),
+		slog.String("request_id", c.requestID), slog.String("route", c.route.Name),
 		slog.String("tenant", string(c.scope.Tenant)), slog.Uint64("epoch", uint64(c.scope.Epoch)),
 		slog.String("reason", e.Slug), slog.Any("error", e.Err))
 }

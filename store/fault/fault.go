@@ -129,8 +129,15 @@ func As(err error) *Error {
 	return &Error{Kind: Internal, Slug: "internal", Err: err}
 }
 
-// Of returns the kind of err, Internal for an error of another type.
-func Of(err error) Kind { return As(err).Kind }
+// Of returns the kind of err, Internal for an error of another type. nil has no
+// kind: whoever asks for it has mistaken a success for a failure, and is told
+// Internal as well.
+func Of(err error) Kind {
+	if e := As(err); e != nil {
+		return e.Kind
+	}
+	return Internal
+}
 
 // Unknown is NotFound as every layer says it: without a word more, so that a
 // foreign id and one that never existed look the same.

@@ -31,7 +31,7 @@ func TestErrorKeepsItsIdentity(t *testing.T) {
 	if e.Fields["reference"] != "a" || e.Retry != time.Second || sentinel.Fields != nil {
 		t.Errorf("%+v, sentinel %+v", e, sentinel)
 	}
-	if As(nil) != nil || Of(io.EOF) != Internal || As(io.EOF).Detail != "" {
+	if As(nil) != nil || Of(nil) != Internal || Of(io.EOF) != Internal || As(io.EOF).Detail != "" {
 		t.Error("a foreign error is internal and tells the caller nothing")
 	}
 }

@@ -68,7 +68,8 @@ func (pl *plan) fill(o Options, s state) error {
 	inner := map[string]string{}
 	for i := range s.Gateways {
 		name := "G" + strconv.Itoa(i+1)
-		g := settings.Gateway{Name: name, Gateways: inner, OperatorTokenFile: OperatorTokenPath(o.Dir), ReadyFile: pl.readyFile(), Common: common}
+		g := settings.Gateway{Name: name, Gateways: inner, OperatorTokenFile: OperatorTokenPath(o.Dir), ReadyFile: pl.readyFile(),
+			RequestLog: settings.DefaultRequestLog, SlowRequest: settings.DefaultSlowRequest, Common: common}
 		g.Data = filepath.Join(o.Dir, "gateways", name)
 		if err := pl.member(ca, mtls.Gateway(name), name, &g.Common); err != nil {
 			return err

@@ -51,9 +51,9 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		n.Handler().ServeHTTP(w, r)
 		return
 	}
-	id := problem.EnsureRequestID(w.Header(), r.Header)
+	problem.EnsureRequestID(w.Header(), r.Header)
 	w.Header().Set(api.HeaderLeader, "")
-	problem.Write(w, r.WithContext(problem.ContextWithRequestID(r.Context(), id)), raftfsm.ErrNotLeader)
+	problem.Write(w, r, raftfsm.ErrNotLeader)
 }
 
 func (r *roles) node(ctx context.Context, s settings.Node) (instance, error) {

@@ -81,6 +81,10 @@ func Gateway(s settings.Gateway, o Options) (_ *RunningGateway, err error) {
 		Name: s.Name, Dir: s.Data, Local: o.Local, StaleReads: s.StaleReads, Logger: o.Logger, Metrics: gatewayMetrics(o.Metrics),
 		Group: gateway.Group{Peers: s.Gateways, Bootstrap: o.Init, Timing: timing(s.Common)},
 	}
+	cfg.RequestLog.Rate, cfg.RequestLog.Slow = s.RequestLog, time.Duration(s.SlowRequest)
+	if s.RequestLog == 0 {
+		cfg.RequestLog.Rate = -1
+	}
 	// What is left of the time is for the directory to hand leadership over.
 	cfg.Limits.Drain = time.Duration(s.StopWithin) / 2
 	for _, name := range sorted(s.Gateways) {

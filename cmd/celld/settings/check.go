@@ -141,6 +141,12 @@ func (g *Gateway) Check() error {
 	if g.Identity != "" {
 		p.secret("identity", filepath.Join(g.Identity, ContextKeyFile))
 	}
+	if g.RequestLog < 0 {
+		p.addf("--request-log must not be negative")
+	}
+	if g.SlowRequest <= 0 {
+		p.addf("--slow-request must be positive")
+	}
 	if (g.HTTPCert == "") != (g.HTTPKey == "") {
 		p.addf("--http-cert and --http-key belong together")
 	} else if g.HTTPKey != "" {

@@ -78,8 +78,13 @@ func readable(err error) error {
 	switch {
 	case errors.As(err, &typ) && typ.Field != "":
 		want := "a text in quotes"
-		if typ.Type.Kind() == reflect.Map {
+		switch typ.Type.Kind() {
+		case reflect.Map:
 			want = "an object of texts"
+		case reflect.Bool:
+			want = "true or false"
+		case reflect.Int:
+			want = "a whole number"
 		}
 		// The name of an embedded struct is no part of the file.
 		return fmt.Errorf("the key %q is a JSON %s and must be %s", typ.Field[strings.LastIndex(typ.Field, ".")+1:], typ.Value, want)
