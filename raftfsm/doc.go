@@ -29,8 +29,10 @@
 // A batch's commands are grouped by target. Targets are applied in parallel, each
 // in log order in one store.File.Update. A log entry is either for targets or for
 // the group's own file (target ""); entries of the latter kind stand between what
-// is before and after them. Each command runs in a savepoint: time, guard, key
-// row, handler, then key row, sequence, last time and applied index are written.
+// is before and after them. Each command is run as time, guard, key
+// row, handler, and then key row, sequence, last time and applied index are set:
+// in a savepoint, or planned (DefinePlanned, DESIGN.md), when nothing that could
+// be refused comes after the first write.
 //
 // A mark (class Probe) has none of this. It is a moment in the log at which every
 // replica looks at its file (Look): all entries up to the mark's own are in it,

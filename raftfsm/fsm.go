@@ -214,89 +214,6 @@ func (f *fsm) applySteps(file *store.File, w *work) (err error) {
 	return f.answerSkipped(file, w, had)
 }
 
-// verdict is how a command that leaves no effect ends its savepoint. It is told
-// from a failed undo by being the very error that the savepoint returns.
-type verdict struct {
-	refusal  error
-	replayed []byte
-	failure  error
-}
-
-func (v *verdict) Error() string { return "no effect" }
-
-func (f *fsm) applyOne(tx *store.Tx, s step) error {
-	def, known := f.table.byNumber[s.command.Number]
-	if !known {
-		return fmt.Errorf("unknown command %d: run the program that knows it", s.command.Number)
-	}
-	tx.Index = s.index
-	s.result.outcome.Index = s.index
-	err := tx.Savepoint(func() error {
-		out, v := f.run(tx, def, s)
-		if v != nil {
-			return v
-		}
-		s.result.outcome.Result = out
-		return nil
-	})
-	if err == nil {
-		f.metrics.applied.Inc()
-		return nil
-	}
-	v, intact := err.(*verdict) //nolint:errorlint // wrapped, it is a failed undo and no verdict
-	switch {
-	case !intact:
-		return fmt.Errorf("command %s (%d): %w", def.Name, def.Number, err)
-	case v.failure != nil:
-		return fmt.Errorf("command %s (%d): %w", def.Name, def.Number, v.failure)
-	case v.refusal != nil:
-		s.result.err = v.refusal
-		f.metrics.refused(1)
-	default:
-		s.result.outcome.Result, s.result.outcome.Replayed = v.replayed, true
-		f.metrics.replayed.Inc()
-	}
-	return nil
-}
-
-// run is the one order in which every command is checked and applied.
-func (f *fsm) run(tx *store.Tx, def Definition, s step) ([]byte, *verdict) {
-	c, ctl := s.command, tx.Control()
-	tx.Now = max(c.At, ctl.LastTime)
-	if err := f.guard(tx, def, c); err != nil {
-		return nil, verdictOn(err)
-	}
-	if c.Key != nil {
-		stored, err := lookUp(tx.Conn, string(ctl.Tenant), c.Key)
-		if err != nil {
-			return nil, verdictOn(err)
-		}
-		if stored != nil {
-			return nil, &verdict{replayed: stored}
-		}
-	}
-	out, err := def.apply(tx, c)
-	if err != nil {
-		return nil, verdictOn(err)
-	}
-	if c.Key != nil {
-		if err := record(tx, string(ctl.Tenant), c.Key, out); err != nil {
-			return nil, &verdict{failure: err}
-		}
-	}
-	ctl.Sequence++
-	ctl.LastTime = tx.Now
-	ctl.Applied = s.index
-	return out, nil
-}
-
-func verdictOn(err error) *verdict {
-	if refusal := refusalOf(err); refusal != nil {
-		return &verdict{refusal: refusal}
-	}
-	return &verdict{failure: err}
-}
-
 // answerSkipped answers for commands whose entries the file holds already. Only
 // the key row can tell whether such a command had its effect.
 func (f *fsm) answerSkipped(file *store.File, w *work, had uint64) error {
@@ -315,7 +232,7 @@ func (f *fsm) answerSkipped(file *store.File, w *work, had uint64) error {
 		}
 		var stored []byte
 		err := file.View(func(c *store.Conn) (err error) {
-			stored, err = lookUp(c, string(file.Control().Tenant), s.command.Key)
+			stored, err = lookUp(c, file.Control().Tenant, s.command.Key)
 			return err
 		})
 		switch refusal := refusalOf(err); {

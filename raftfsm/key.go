@@ -2,21 +2,48 @@ package raftfsm
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 
 	"celld/store"
 	"celld/store/fault"
+	"celld/store/tenant"
 )
+
+// KeyTable is the table that every file has for the keys of commands that had
+// their effect.
+const KeyTable = `
+CREATE TABLE idempotency (
+  tenant_id TEXT NOT NULL,
+  identity BLOB NOT NULL, -- Key.Identity
+  payload_hash BLOB NOT NULL, result BLOB NOT NULL, created_at INTEGER NOT NULL,
+  PRIMARY KEY (tenant_id, identity)
+) STRICT, WITHOUT ROWID;
+`
+
+// Identity is what a key is found by within its file: the first 16 bytes of a hash
+// of actor, operation and key, each with its length before it. It is shorter than
+// they are and compared at once.
+func (k *Key) Identity() []byte {
+	b := make([]byte, 0, 96)
+	for _, part := range []string{k.Actor, k.Operation, k.Key} {
+		b = binary.AppendUvarint(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	sum := sha256.Sum256(b)
+	return sum[:16]
+}
 
 // lookUp returns the stored result of a key, nil if there is none, or
 // ErrKeyReused if the key belongs to another request.
-func lookUp(c *store.Conn, tenantID string, k *Key) ([]byte, error) {
+func lookUp(c *store.Conn, t tenant.ID, k *Key) ([]byte, error) {
 	var hash, stored []byte
-	found, err := c.One("SELECT payload_hash, result FROM idempotency WHERE tenant_id = ? AND actor = ? AND operation = ? AND key = ?",
+	found, err := c.One("SELECT payload_hash, result FROM idempotency WHERE tenant_id = ? AND identity = ?",
 		func(r *store.Row) error {
 			hash, stored = store.Bytes(r, 0), store.Bytes(r, 1)
 			return nil
-		}, tenantID, k.Actor, k.Operation, k.Key)
+		}, string(t), k.Identity())
 	switch {
 	case err != nil || !found:
 		return nil, err
@@ -26,10 +53,16 @@ func lookUp(c *store.Conn, tenantID string, k *Key) ([]byte, error) {
 	return stored, nil
 }
 
-// record stores the result of a key's one effect.
-func record(tx *store.Tx, tenantID string, k *Key, out []byte) error {
-	return tx.Query("INSERT INTO idempotency (tenant_id, actor, operation, key, payload_hash, result, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		nil, tenantID, k.Actor, k.Operation, k.Key, k.Hash[:], out, tx.Now)
+// record stores the result of a key's one effect. A key that is there already is
+// an error that store.IsUnique knows.
+func record(tx *store.Tx, k *Key, out []byte) error {
+	return tx.Query("INSERT INTO idempotency (tenant_id, identity, payload_hash, result, created_at) VALUES (?, ?, ?, ?, ?)",
+		nil, string(tx.Control().Tenant), k.Identity(), k.Hash[:], out, tx.Now)
+}
+
+// takeBack undoes record.
+func takeBack(tx *store.Tx, k *Key) error {
+	return tx.TakeBack("DELETE FROM idempotency WHERE tenant_id = ? AND identity = ?", string(tx.Control().Tenant), k.Identity())
 }
 
 // refusalOf returns err's refusal, or nil if err is none: a fault of any kind but

@@ -19,13 +19,15 @@ const (
 	Probe
 )
 
-// Definition is one line of a command table.
+// Definition is one line of a command table: of apply, plan and look it has
+// one.
 type Definition struct {
 	Number Number
 	Name   string
 	Class  Class
 	apply  func(tx *store.Tx, c *Command) ([]byte, error)
 	look   func(c *Command, index uint64, f *store.File, why error) error // of class Probe, in place of apply
+	plan   func(tx *store.Tx, c *Command) (result []byte, write func() error, err error)
 }
 
 // Define makes a table line from a typed handler. The handler runs inside a
@@ -38,7 +40,7 @@ func Define[B, R any](n Number, name string, class Class, handler func(tx *store
 	return Definition{Number: n, Name: name, Class: class, apply: func(tx *store.Tx, c *Command) ([]byte, error) {
 		var body B
 		if err := Decode(c.Body, &body); err != nil {
-			return nil, fmt.Errorf("command %s (%d): undecodable body: %w", name, n, err)
+			return nil, undecodable(name, n, err)
 		}
 		result, err := handler(tx, c, body)
 		if err != nil {
@@ -46,6 +48,31 @@ func Define[B, R any](n Number, name string, class Class, handler func(tx *store
 		}
 		return Encode(result)
 	}}
+}
+
+// DefinePlanned is Define for a handler in two parts, which needs no savepoint and
+// one look at the key's table instead of two. The first part reads, refuses or
+// knows the result, and returns the second, which writes. The second may refuse by
+// the error of its first writing statement and not later: after a write a refusal
+// would leave something behind, so it stops the node. Each refusal of such a
+// handler therefore has a test.
+func DefinePlanned[B, R any](n Number, name string, class Class, handler func(tx *store.Tx, c *Command, body B) (R, func() error, error)) Definition {
+	return Definition{Number: n, Name: name, Class: class, plan: func(tx *store.Tx, c *Command) ([]byte, func() error, error) {
+		var body B
+		if err := Decode(c.Body, &body); err != nil {
+			return nil, nil, undecodable(name, n, err)
+		}
+		result, write, err := handler(tx, c, body)
+		if err != nil {
+			return nil, nil, err
+		}
+		out, err := Encode(result)
+		return out, write, err
+	}}
+}
+
+func undecodable(name string, n Number, err error) error {
+	return fmt.Errorf("command %s (%d): undecodable body: %w", name, n, err)
 }
 
 // Table is every command that a group applies.

@@ -16,9 +16,25 @@ type Row = sqlite.Stmt
 
 // Conn runs statements on one connection. Statements are prepared once and kept.
 type Conn struct {
-	c     *sqlite.Conn
-	ready map[string]*sqlite.Stmt // reset, each parameter to be bound anew
+	c       *sqlite.Conn
+	ready   map[string]*prepared
+	written int // statements that succeeded and are no SELECT; Tx counts from 0
 }
+
+// prepared is a statement between two uses: reset, its parameters as they were
+// bound last. Binding copies, so that a value bound once stays; most values of a
+// tenant's writes (tenant id, actor, event) are those of the write before.
+type prepared struct {
+	stmt   *sqlite.Stmt
+	writes bool
+	bound  []any // what each parameter is bound to; unbound where that is not known
+}
+
+// unbound stands for a value that was not kept: it differs from every argument.
+type unbound struct{}
+
+// keepBound is the longest text that is remembered as bound, in bytes.
+const keepBound = 64
 
 var lockMode = sync.OnceValue(func() error {
 	if _, err := driver.OFDLocking(true); err != nil && !errors.Is(err, driver.ErrOFDLockingUnavailable) {
@@ -46,7 +62,7 @@ func openConn(path string, pragmas string, flags sqlite.OpenFlags) (*Conn, error
 	if err != nil {
 		return nil, err
 	}
-	conn := &Conn{c: c, ready: make(map[string]*sqlite.Stmt)}
+	conn := &Conn{c: c, ready: make(map[string]*prepared)}
 	c.SetBusyTimeout(5 * time.Second)
 	if err := conn.script(pragmas); err != nil {
 		_ = c.Close()
@@ -80,26 +96,32 @@ func (c *Conn) script(sql string) error {
 // returned. Arguments are string, []byte, int, int64, uint64 (as its 64 bits),
 // bool and nil. row must not run the same statement again.
 func (c *Conn) Query(sql string, row func(*Row) error, args ...any) error {
-	stmt := c.ready[sql]
-	if stmt == nil {
-		var err error
-		if stmt, err = c.c.Prepare(sql); err != nil {
+	p := c.ready[sql]
+	if p == nil {
+		stmt, err := c.c.Prepare(sql)
+		if err != nil {
 			return err
 		}
-		c.ready[sql] = stmt
+		p = &prepared{stmt: stmt, writes: !strings.HasPrefix(sql, "SELECT"), bound: make([]any, stmt.BindParamCount())}
+		c.ready[sql] = p
 	}
-	err := bind(stmt, args)
+	err := p.bind(args)
 	for err == nil {
 		var more bool
-		if more, err = stmt.Step(); err != nil || !more {
+		if more, err = p.stmt.Step(); err != nil || !more {
 			break
 		}
 		if row != nil {
-			err = row(stmt)
+			err = row(p.stmt)
 		}
 	}
-	if reset := stmt.Reset(); err == nil {
+	if reset := p.stmt.Reset(); err == nil {
 		err = reset
+	}
+	if err != nil {
+		p.forget()
+	} else if p.writes {
+		c.written++
 	}
 	return err
 }
@@ -119,37 +141,53 @@ func (c *Conn) One(sql string, row func(*Row) error, args ...any) (found bool, e
 	return found, err
 }
 
-// bind sets every parameter: a statement kept from an earlier use has none left
-// over, because each use binds them all.
-func bind(stmt *sqlite.Stmt, args []any) error {
-	if n := stmt.BindParamCount(); n != len(args) {
-		return fmt.Errorf("statement has %d parameters, %d given", n, len(args))
+// bind sets every parameter that is not bound to its value already.
+func (p *prepared) bind(args []any) error {
+	if len(p.bound) != len(args) {
+		return fmt.Errorf("statement has %d parameters, %d given", len(p.bound), len(args))
 	}
 	for i, arg := range args {
+		if p.bound[i] == arg { // never two []byte, which can't be compared: they are not kept
+			continue
+		}
+		p.bound[i] = arg
 		switch v := arg.(type) {
 		case nil:
-			stmt.BindNull(i + 1)
+			p.stmt.BindNull(i + 1)
 		case string:
-			stmt.BindText(i+1, v)
+			p.stmt.BindText(i+1, v)
+			if len(v) > keepBound {
+				p.bound[i] = unbound{}
+			}
 		case []byte:
+			p.bound[i] = unbound{}
 			if v == nil {
-				stmt.BindNull(i + 1)
+				p.stmt.BindNull(i + 1)
 			} else {
-				stmt.BindBytes(i+1, v)
+				p.stmt.BindBytes(i+1, v)
 			}
 		case int64:
-			stmt.BindInt64(i+1, v)
+			p.stmt.BindInt64(i+1, v)
 		case int:
-			stmt.BindInt64(i+1, int64(v))
+			p.stmt.BindInt64(i+1, int64(v))
 		case uint64:
-			stmt.BindInt64(i+1, int64(v))
+			p.stmt.BindInt64(i+1, int64(v))
 		case bool:
-			stmt.BindBool(i+1, v)
+			p.stmt.BindBool(i+1, v)
 		default:
+			p.bound[i] = unbound{}
 			return fmt.Errorf("parameter %d has the unsupported type %T", i+1, arg)
 		}
 	}
 	return nil
+}
+
+// forget has the next use bind every parameter: after an error it is not known
+// which of them took their values.
+func (p *prepared) forget() {
+	for i := range p.bound {
+		p.bound[i] = unbound{}
+	}
 }
 
 // Bytes copies a column's bytes out of the row.

@@ -163,6 +163,7 @@ type File struct {
 	behind  bool                    // commits come later than updates
 	control atomic.Pointer[Control] // after the last update
 	commits atomic.Int64            // since the last checkpoint
+	given   map[string]int64        // numbers given out last, by what they count; for the holder of mu
 
 	rmu    sync.Mutex
 	free   []*Conn
@@ -188,7 +189,7 @@ func Open(path string, schema *Schema) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{path: path, schema: schema, w: w}
+	f := &File{path: path, schema: schema, w: w, given: make(map[string]int64)}
 	control, err := f.readControl(w)
 	if err == nil {
 		var version int
@@ -259,6 +260,7 @@ type Tx struct {
 	*Conn
 	Now     int64  // unix microseconds: the command's time, never before an earlier command's
 	Index   uint64 // the log entry that holds the command
+	file    *File
 	control Control
 	kept    int // commands
 }
@@ -284,7 +286,7 @@ func (tx *Tx) Savepoint(fn func() error) error {
 	before := tx.control
 	err := fn()
 	if err != nil {
-		tx.control = before
+		tx.restore(before)
 		if undo := tx.Query("ROLLBACK TO command", nil); undo != nil {
 			return fmt.Errorf("undo a refused command: %w (it said: %w)", undo, err)
 		}
@@ -295,6 +297,56 @@ func (tx *Tx) Savepoint(fn func() error) error {
 		return release
 	}
 	return err
+}
+
+// Direct is Savepoint without one, for a command that refuses before it writes, or
+// by its first writing statement, which changes nothing when it fails. It costs
+// less: within a savepoint SQLite copies each page before the command's first
+// change of it. An error of fn's after a write comes back wrapped, since nothing
+// undoes the write: the caller has Update fail with it.
+func (tx *Tx) Direct(fn func() error) error {
+	tx.written = 0
+	before := tx.control
+	err := fn()
+	if err == nil {
+		tx.kept++
+		return nil
+	}
+	tx.restore(before)
+	if tx.written != 0 {
+		return fmt.Errorf("it had written before, without a savepoint: %w", err)
+	}
+	return err
+}
+
+// TakeBack runs a statement that undoes one that the command ran before, by
+// changing exactly one row.
+func (tx *Tx) TakeBack(sql string, args ...any) error {
+	n, err := tx.Exec(sql, args...)
+	if err == nil && n != 1 {
+		err = fmt.Errorf("taking back one row changed %d", n)
+	}
+	tx.written -= 2 // this statement and that one
+	return err
+}
+
+func (tx *Tx) restore(control Control) {
+	tx.control = control
+	clear(tx.file.given)
+}
+
+// Next gives out the number after the last one that was given out under name. The
+// first time, and after each refusal, highest reads the last one from the rows.
+func (tx *Tx) Next(name string, highest func(*Conn) (int64, error)) (int64, error) {
+	last, known := tx.file.given[name]
+	if !known {
+		var err error
+		if last, err = highest(tx.Conn); err != nil {
+			return 0, err
+		}
+	}
+	tx.file.given[name] = last + 1
+	return last + 1, nil
 }
 
 // Update runs fn in the file's write transaction, at an entry boundary. What its
@@ -316,7 +368,7 @@ func (f *File) Update(fn func(*Tx) error) error {
 		}
 		f.open.Store(true)
 	}
-	tx := &Tx{Conn: f.w, control: *f.control.Load()}
+	tx := &Tx{Conn: f.w, file: f, control: *f.control.Load()}
 	returned := false
 	defer func() {
 		if !returned {
@@ -379,6 +431,7 @@ func (f *File) commit() error {
 // fail undoes the open transaction. If that takes away earlier updates too, err
 // is the file's last word.
 func (f *File) fail(err error) error {
+	clear(f.given)
 	undone := true
 	if !f.w.c.AutocommitEnabled() {
 		if undo := f.w.Query("ROLLBACK", nil); undo != nil {

@@ -23,9 +23,9 @@ func Commands(space *Space) *raftfsm.Table {
 	return raftfsm.NewTable(
 		raftfsm.Define(InitCellNumber, "init-cell", raftfsm.Control, initCell),
 		raftfsm.Define(ProvisionTenantNumber, "provision-tenant", raftfsm.Control, space.provisionTenant),
-		raftfsm.Define(CreateCustomerNumber, "create-customer", raftfsm.TenantWrite, createCustomer),
-		raftfsm.Define(UpdateCustomerNumber, "update-customer", raftfsm.TenantWrite, updateCustomer),
-		raftfsm.Define(CreateInvoiceNumber, "create-invoice", raftfsm.TenantWrite, createInvoice),
-		raftfsm.Define(UpdateInvoiceNumber, "update-invoice", raftfsm.TenantWrite, updateInvoice),
+		raftfsm.DefinePlanned(CreateCustomerNumber, "create-customer", raftfsm.TenantWrite, createCustomer),
+		raftfsm.DefinePlanned(UpdateCustomerNumber, "update-customer", raftfsm.TenantWrite, updateCustomer),
+		raftfsm.DefinePlanned(CreateInvoiceNumber, "create-invoice", raftfsm.TenantWrite, createInvoice),
+		raftfsm.DefinePlanned(UpdateInvoiceNumber, "update-invoice", raftfsm.TenantWrite, updateInvoice),
 	)
 }

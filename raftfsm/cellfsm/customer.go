@@ -40,51 +40,47 @@ type UpdateCustomer struct {
 	Fields   CustomerFields `cbor:"3,keyasint"`
 }
 
-func createCustomer(tx *store.Tx, c *raftfsm.Command, body CreateCustomer) (Customer, error) {
+func createCustomer(tx *store.Tx, c *raftfsm.Command, body CreateCustomer) (Customer, func() error, error) {
 	id, err := next(tx, "customer")
 	if err != nil {
-		return Customer{}, err
+		return Customer{}, nil, err
 	}
 	made := Customer{ID: CustomerID(id), Version: 1, Fields: body.Fields, CreatedAt: tx.Now, UpdatedAt: tx.Now}
-	f := made.Fields
-	_, err = tx.Exec(`INSERT INTO customer (tenant_id, customer_id, version, name, reference, email, country, created_at, updated_at)
-		VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?)`, string(tx.Control().Tenant), id,
-		f.Name, textOrNull(f.Reference), textOrNull(f.Email), textOrNull(f.Country), tx.Now, tx.Now)
-	if store.IsUnique(err) {
-		return Customer{}, ErrReferenceTaken
-	}
-	if err != nil {
-		return Customer{}, err
-	}
-	return made, record(tx, c, CustomerCreated, id, 1)
+	return made, func() error {
+		f := made.Fields
+		if _, err := tx.Exec(`INSERT INTO customer (tenant_id, customer_id, version, name, reference, email, country, created_at, updated_at)
+			VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?)`, string(tx.Control().Tenant), id,
+			f.Name, textOrNull(f.Reference), textOrNull(f.Email), textOrNull(f.Country), tx.Now, tx.Now); err != nil {
+			return refusal(err)
+		}
+		return record(tx, c, CustomerCreated, id, 1)
+	}, nil
 }
 
-func updateCustomer(tx *store.Tx, c *raftfsm.Command, body UpdateCustomer) (Customer, error) {
+func updateCustomer(tx *store.Tx, c *raftfsm.Command, body UpdateCustomer) (Customer, func() error, error) {
 	row, found, err := ReadCustomer(tx.Conn, tx.Control().Tenant, body.ID)
 	if err != nil {
-		return Customer{}, err
+		return Customer{}, nil, err
 	}
 	if !found {
-		return Customer{}, fault.Unknown()
+		return Customer{}, nil, fault.Unknown()
 	}
 	if err := expect(body.Expected, row.Version); err != nil {
-		return Customer{}, err
+		return Customer{}, nil, err
 	}
 	row.Version++
 	row.Fields = body.Fields
 	row.UpdatedAt = tx.Now
-	f := row.Fields
-	_, err = tx.Exec(`UPDATE customer SET version = ?, name = ?, reference = ?, email = ?, country = ?, updated_at = ?
-		WHERE tenant_id = ? AND customer_id = ?`, int64(row.Version),
-		f.Name, textOrNull(f.Reference), textOrNull(f.Email), textOrNull(f.Country), tx.Now,
-		string(tx.Control().Tenant), int64(row.ID))
-	if store.IsUnique(err) {
-		return Customer{}, ErrReferenceTaken
-	}
-	if err != nil {
-		return Customer{}, err
-	}
-	return row, record(tx, c, CustomerUpdated, int64(row.ID), row.Version)
+	return row, func() error {
+		f := row.Fields
+		if _, err := tx.Exec(`UPDATE customer SET version = ?, name = ?, reference = ?, email = ?, country = ?, updated_at = ?
+			WHERE tenant_id = ? AND customer_id = ?`, int64(row.Version),
+			f.Name, textOrNull(f.Reference), textOrNull(f.Email), textOrNull(f.Country), tx.Now,
+			string(tx.Control().Tenant), int64(row.ID)); err != nil {
+			return refusal(err)
+		}
+		return record(tx, c, CustomerUpdated, int64(row.ID), row.Version)
+	}, nil
 }
 
 const customerColumns = "customer_id, version, name, reference, email, country, created_at, updated_at"

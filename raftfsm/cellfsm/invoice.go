@@ -93,39 +93,40 @@ type UpdateInvoice struct {
 	Internal *Internal     `cbor:"5,keyasint,omitempty"` // nil: as it is; empty: cleared
 }
 
-func createInvoice(tx *store.Tx, c *raftfsm.Command, body CreateInvoice) (Invoice, error) {
+func createInvoice(tx *store.Tx, c *raftfsm.Command, body CreateInvoice) (Invoice, func() error, error) {
 	id, err := next(tx, "invoice")
 	if err != nil {
-		return Invoice{}, err
+		return Invoice{}, nil, err
 	}
 	made := Invoice{
 		ID: InvoiceID(id), Version: 1, Fields: body.Fields, Status: body.Status, Internal: body.Internal.orNil(),
 		CreatedAt: tx.Now, UpdatedAt: tx.Now,
 	}
-	_, err = tx.Exec(`INSERT INTO invoice (version, customer_id, amount_minor, currency, exponent, reference, status, memo,
-		issued_at, cost_minor, note, updated_at, created_at, tenant_id, invoice_id)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		append(made.values(), tx.Now, string(tx.Control().Tenant), id)...)
-	if err := refusal(err); err != nil {
-		return Invoice{}, err
-	}
-	return made, record(tx, c, InvoiceCreated, id, 1)
+	return made, func() error {
+		if _, err := tx.Exec(`INSERT INTO invoice (version, customer_id, amount_minor, currency, exponent, reference, status, memo,
+			issued_at, cost_minor, note, updated_at, created_at, tenant_id, invoice_id)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			append(made.values(), tx.Now, string(tx.Control().Tenant), id)...); err != nil {
+			return refusal(err)
+		}
+		return record(tx, c, InvoiceCreated, id, 1)
+	}, nil
 }
 
-func updateInvoice(tx *store.Tx, c *raftfsm.Command, body UpdateInvoice) (Invoice, error) {
+func updateInvoice(tx *store.Tx, c *raftfsm.Command, body UpdateInvoice) (Invoice, func() error, error) {
 	row, found, err := ReadInvoice(tx.Conn, tx.Control().Tenant, body.ID)
 	if err != nil {
-		return Invoice{}, err
+		return Invoice{}, nil, err
 	}
 	if !found {
-		return Invoice{}, fault.Unknown()
+		return Invoice{}, nil, fault.Unknown()
 	}
 	if err := expect(body.Expected, row.Version); err != nil {
-		return Invoice{}, err
+		return Invoice{}, nil, err
 	}
 	if body.Status != nil {
 		if !row.Status.May(*body.Status) {
-			return Invoice{}, ErrInvalidTransition.With("from", string(row.Status)).With("to", string(*body.Status))
+			return Invoice{}, nil, ErrInvalidTransition.With("from", string(row.Status)).With("to", string(*body.Status))
 		}
 		row.Status = *body.Status
 	}
@@ -135,13 +136,14 @@ func updateInvoice(tx *store.Tx, c *raftfsm.Command, body UpdateInvoice) (Invoic
 	row.Version++
 	row.Fields = body.Fields
 	row.UpdatedAt = tx.Now
-	_, err = tx.Exec(`UPDATE invoice SET version = ?, customer_id = ?, amount_minor = ?, currency = ?, exponent = ?,
-		reference = ?, status = ?, memo = ?, issued_at = ?, cost_minor = ?, note = ?, updated_at = ?
-		WHERE tenant_id = ? AND invoice_id = ?`, append(row.values(), string(tx.Control().Tenant), int64(row.ID))...)
-	if err := refusal(err); err != nil {
-		return Invoice{}, err
-	}
-	return row, record(tx, c, InvoiceUpdated, int64(row.ID), row.Version)
+	return row, func() error {
+		if _, err := tx.Exec(`UPDATE invoice SET version = ?, customer_id = ?, amount_minor = ?, currency = ?, exponent = ?,
+			reference = ?, status = ?, memo = ?, issued_at = ?, cost_minor = ?, note = ?, updated_at = ?
+			WHERE tenant_id = ? AND invoice_id = ?`, append(row.values(), string(tx.Control().Tenant), int64(row.ID))...); err != nil {
+			return refusal(err)
+		}
+		return record(tx, c, InvoiceUpdated, int64(row.ID), row.Version)
+	}, nil
 }
 
 // refusal turns what the file's constraints say into what the caller is told.

@@ -35,23 +35,26 @@ func expect(want, have Version) error {
 
 // next is the next id in a table of the tenant's. Rows are never deleted, so the
 // highest id is the last that was given out; a refusal gives none out.
-func next(tx *store.Tx, table string) (id int64, err error) {
-	_, err = tx.One("SELECT coalesce(max("+table+"_id), 0) + 1 FROM "+table+" WHERE tenant_id = ?",
-		func(r *store.Row) error { id = r.ColumnInt64(0); return nil }, string(tx.Control().Tenant))
-	return id, err
+func next(tx *store.Tx, table string) (int64, error) {
+	return tx.Next(table, func(c *store.Conn) (id int64, err error) {
+		_, err = c.One("SELECT coalesce(max("+table+"_id), 0) FROM "+table+" WHERE tenant_id = ?",
+			func(r *store.Row) error { id = r.ColumnInt64(0); return nil }, string(tx.Control().Tenant))
+		return id, err
+	})
 }
 
-// record writes what the command did to the outbox and the audit. Each command
-// that has an effect takes one sequence number, and records one event under it.
+// record writes what the command did to the audit, and so to the outbox. Each
+// command that has an effect takes one sequence number, and records one event
+// under it.
 func record(tx *store.Tx, c *raftfsm.Command, event Event, object int64, version Version) error {
 	ctl := tx.Control()
 	sequence := ctl.Sequence + 1 // the command's own: the apply machinery counts after the handler
-	if _, err := tx.Exec("INSERT INTO outbox (tenant_id, sequence, at, event, object_id, version) VALUES (?, ?, ?, ?, ?, ?)",
-		string(ctl.Tenant), sequence, tx.Now, string(event), object, int64(version)); err != nil {
-		return err
+	var identity []byte
+	if c.Key != nil {
+		identity = c.Key.Identity()
 	}
-	_, err := tx.Exec("INSERT INTO audit (tenant_id, sequence, at, actor, event, object_id, version, epoch) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		string(ctl.Tenant), sequence, tx.Now, c.Actor, string(event), object, int64(version), uint64(ctl.Epoch))
+	_, err := tx.Exec("INSERT INTO audit (tenant_id, sequence, at, actor, event, object_id, version, epoch, identity) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		string(ctl.Tenant), sequence, tx.Now, c.Actor, string(event), object, int64(version), uint64(ctl.Epoch), identity)
 	return err
 }
 

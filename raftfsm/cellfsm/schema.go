@@ -1,19 +1,13 @@
 package cellfsm
 
-import "celld/store"
-
-// idempotencyTable is what the apply machinery asks of every file.
-const idempotencyTable = `
-CREATE TABLE idempotency (
-  tenant_id TEXT NOT NULL, actor TEXT NOT NULL, operation TEXT NOT NULL, key TEXT NOT NULL,
-  payload_hash BLOB NOT NULL, result BLOB NOT NULL, created_at INTEGER NOT NULL,
-  PRIMARY KEY (tenant_id, actor, operation, key)
-) STRICT, WITHOUT ROWID;
-`
+import (
+	"celld/raftfsm"
+	"celld/store"
+)
 
 // CellSchema is the layout of cell.db.
 func CellSchema() *store.Schema {
-	return &store.Schema{Kind: "cell", Migrations: []string{idempotencyTable + `
+	return &store.Schema{Kind: "cell", Migrations: []string{raftfsm.KeyTable + `
 CREATE TABLE cell (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   name TEXT NOT NULL, key TEXT NOT NULL, feature_level INTEGER NOT NULL, created_at INTEGER NOT NULL
@@ -33,7 +27,7 @@ CREATE TABLE tenant (
 // TenantSchema is the layout of a tenant's file. The tables of a tenant's own
 // records are WITHOUT ROWID, so that a row is found with one descent.
 func TenantSchema() *store.Schema {
-	return &store.Schema{Kind: "tenant", Migrations: []string{idempotencyTable + `
+	return &store.Schema{Kind: "tenant", Migrations: []string{raftfsm.KeyTable + `
 CREATE TABLE customer (
   tenant_id TEXT NOT NULL, customer_id INTEGER NOT NULL, version INTEGER NOT NULL,
   name TEXT NOT NULL, reference TEXT, email TEXT, country TEXT,
@@ -56,16 +50,13 @@ CREATE UNIQUE INDEX invoice_reference ON invoice (tenant_id, reference) WHERE re
 CREATE INDEX invoice_customer ON invoice (tenant_id, customer_id, invoice_id);
 CREATE INDEX invoice_status ON invoice (tenant_id, status, invoice_id);
 
-CREATE TABLE outbox (
-  tenant_id TEXT NOT NULL, sequence INTEGER NOT NULL, at INTEGER NOT NULL,
-  event TEXT NOT NULL, object_id INTEGER NOT NULL, version INTEGER NOT NULL,
-  PRIMARY KEY (tenant_id, sequence)
-) STRICT, WITHOUT ROWID;
 CREATE TABLE audit (
   tenant_id TEXT NOT NULL, sequence INTEGER NOT NULL, at INTEGER NOT NULL,
   actor TEXT NOT NULL, event TEXT NOT NULL, object_id INTEGER NOT NULL, version INTEGER NOT NULL,
   epoch INTEGER NOT NULL,
+  identity BLOB, -- of the command's key: keys are found in order of time without an index of their own
   PRIMARY KEY (tenant_id, sequence)
 ) STRICT, WITHOUT ROWID;
+CREATE VIEW outbox AS SELECT tenant_id, sequence, at, event, object_id, version FROM audit;
 `}}
 }

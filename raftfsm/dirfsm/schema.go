@@ -1,6 +1,9 @@
 package dirfsm
 
-import "celld/store"
+import (
+	"celld/raftfsm"
+	"celld/store"
+)
 
 // Schema is the layout of directory.db.
 func Schema() *store.Schema {
@@ -88,10 +91,5 @@ CREATE TABLE audit (
 CREATE INDEX audit_tenant ON audit (tenant_id, id);
 CREATE INDEX audit_actor ON audit (actor, id);
 CREATE INDEX audit_time ON audit (at);
-
-CREATE TABLE idempotency (
-  tenant_id TEXT NOT NULL, actor TEXT NOT NULL, operation TEXT NOT NULL, key TEXT NOT NULL,
-  payload_hash BLOB NOT NULL, result BLOB NOT NULL, created_at INTEGER NOT NULL,
-  PRIMARY KEY (tenant_id, actor, operation, key)
-) STRICT, WITHOUT ROWID;
+` + raftfsm.KeyTable + `
 CREATE INDEX idempotency_time ON idempotency (created_at);`
