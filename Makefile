@@ -1,12 +1,12 @@
 .DEFAULT_GOAL := help
-.PHONY: help dev build test race lint fmt bench fuzz torture clean
+.PHONY: help dev build test race lint fmt bench bench-hot bench-rate fuzz torture clean
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 20s
 DATA ?= celld-data
 
 help: ## say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 dev: build ## build celld and run a whole platform on ./celld-data (DATA=DIR, ARGS="--fixture --isolate")
 	./bin/celld dev --data $(DATA) $(ARGS)
@@ -30,6 +30,12 @@ fmt: ## format the source
 
 bench: build ## measure reads and writes through the gateway against a bare handler and raw Raft (ARGS="--help")
 	go run ./cmd/celldbench $(ARGS)
+
+bench-hot: build ## the same at 64 connections with one tenant that takes 20% of the load
+	go run ./cmd/celldbench --hot 0.2 --connections 64 $(ARGS)
+
+bench-rate: build ## measure how long users wait at given rates of requests, also beside one busy tenant
+	go run ./cmd/celldbench rate $(ARGS)
 
 fuzz: ## fuzz every decoder for FUZZTIME (20s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do \

@@ -3,97 +3,107 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
+
+	"celld/cmd/celldbench/report"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestBenchMeasuresEverything runs the whole of it, as short as it goes.
-func TestBenchMeasuresEverything(t *testing.T) {
-	o := &options{
-		Tenants: 2, Cells: 2, Invoices: 2, Replicas: 1, Connections: []int{1, 3}, Rounds: 2,
-		Duration: 40 * time.Millisecond, Warmup: 5 * time.Millisecond, Hot: 0.2, Dir: t.TempDir(), JSON: true,
-	}
+// play runs a command line as short as it goes, with --json, and reads its report.
+// How fast it was is the machine's business: on a busy one a stretch this short may
+// see no call end.
+func play(t *testing.T, args ...string) report.Report {
+	t.Helper()
+	dir := t.TempDir()
 	var out, progress bytes.Buffer
-	if err := bench(t.Context(), o, &out, &progress); err != nil {
-		t.Fatalf("%v\n%s", err, &progress)
+	args = append(args, "--replicas=1", "--json", "--dir="+dir)
+	if code := run(t.Context(), args, &out, &progress); code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", code, &progress, &out)
 	}
-	var rep report
+	var rep report.Report
 	if err := json.Unmarshal(out.Bytes(), &rep); err != nil {
-		t.Fatal(err)
-	}
-	// How much was measured is the machine's business: on a busy one a slice this
-	// short may see no call end.
-	if len(rep.Lines) != 2*4 || len(rep.Ratios) > 2*2 {
-		t.Fatalf("%d lines and %d ratios, want 8 and at most 4:\n%s", len(rep.Lines), len(rep.Ratios), &out)
+		t.Fatalf("%v\n%s", err, &out)
 	}
 	for _, l := range rep.Lines {
-		if l.Errors+l.WarmupErrors != 0 || l.P99 < l.P50 || (l.PerSecond > 0) != (l.Requests > 0) {
+		if l.Errors+l.WarmupErrors+l.Unmade != 0 || l.P99 < l.P50 || (l.PerSecond > 0) != (l.Requests > 0) {
 			t.Errorf("%+v", l)
 		}
+	}
+	if rep.Kept == 0 {
+		t.Error("no write was found again")
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("the run left %v behind: %v", left, err)
+	}
+	return rep
+}
+
+func whats(rep report.Report) string {
+	var all []string
+	for _, l := range rep.Lines {
+		all = append(all, strings.TrimSpace(l.Part+" "+l.What))
+	}
+	return strings.Join(all, "; ")
+}
+
+func TestRatios(t *testing.T) {
+	rep := play(t, "--tenants=2", "--cells=2", "--invoices=2", "--connections=1,3", "--rounds=2", "--duration=40ms", "--warmup=5ms", "--hot=0.2",
+		"--cpuprofile="+t.TempDir())
+	one := "bare handler; reads; reads, hot tenant; reads, others; raw Raft; writes; writes, hot tenant; writes, others"
+	if got := whats(rep); got != one+"; "+one {
+		t.Errorf("lines %q", got)
+	}
+	if len(rep.Ratios) > 2*2 {
+		t.Errorf("%d ratios", len(rep.Ratios))
 	}
 	for _, q := range rep.Ratios {
 		if q.Ratio < 0 || q.Least > q.Most {
 			t.Errorf("%+v", q)
 		}
 	}
-	if rep.Setup.WritesKept == 0 {
-		t.Error("no write was found again")
+}
+
+func TestRate(t *testing.T) {
+	rep := play(t, "rate", "--tenants=3", "--invoices=2", "--steady=50", "--peak=100", "--busy=50", "--beside=50", "--duration=400ms", "--warmup=20ms")
+	want := "all tenants reads; all tenants writes; all tenants together; all tenants, peak reads; all tenants, peak writes; all tenants, peak together; " +
+		"one busy tenant reads, busy tenant; one busy tenant writes, busy tenant; one busy tenant reads, others; one busy tenant writes, others; one busy tenant together"
+	if got := whats(rep); got != want {
+		t.Errorf("lines %q", got)
 	}
-	left, err := os.ReadDir(o.Dir)
-	if err != nil || len(left) != 0 {
-		t.Errorf("the run left %v behind: %v", left, err)
-	}
-	var table bytes.Buffer
-	if err := rep.writeTable(&table); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"bare handler", "raw Raft", "acknowledged writes were found again"} {
-		if !strings.Contains(table.String(), want) {
-			t.Errorf("the table lacks %q:\n%s", want, &table)
+	for _, l := range rep.Lines {
+		if (l.Goal == nil) != (l.What == "together") || l.Offered == 0 {
+			t.Errorf("%+v", l)
 		}
 	}
 }
 
-func TestFailedCallsShow(t *testing.T) {
-	r := newResult()
-	r.calls, r.failed, r.firstErr, r.elapsed = 3, 1, errors.New("status 503"), time.Second
-	r.latency.add(time.Millisecond)
-	r.latency.add(2 * time.Millisecond)
-	var rep report
-	rep.add(64, map[kind][]*result{writes: {r}}, map[kind]uint64{writes: 2}, kinds("writes"))
-	if rep.failed() != 3 || len(rep.Ratios) != 0 || rep.Lines[0].Requests != 2 {
-		t.Fatalf("%+v", rep)
-	}
-	var table bytes.Buffer
-	if err := rep.writeTable(&table); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(table.String(), "first error of writes at c=64: status 503") {
-		t.Errorf("the table does not tell the first error:\n%s", &table)
+// TestArguments has one line for each thing that is checked.
+func TestArguments(t *testing.T) {
+	for _, args := range []string{
+		"--tenants=0", "--cells=3", "--rounds=0", "--invoices=0", "--duration=0s", "--hot=1.5", "--connections=0", "--replicas=8", "--open-files=9",
+		"--json --markdown", "rate --tenants=1", "rate --busy=-1", "rate --reads=1", "rate --in-flight=200", "rate --duration=0s", "unknown", "--unknown",
+	} {
+		var out, progress bytes.Buffer
+		if code := run(t.Context(), strings.Fields(args), &out, &progress); code != exitUsage {
+			t.Errorf("%s: exit code %d, %s", args, code, &progress)
+		}
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
-	good := options{Tenants: 1, Cells: 1, Invoices: 1, Replicas: 3, Connections: []int{1}, Rounds: 1, Duration: time.Second}
-	if err := good.Validate(); err != nil {
-		t.Fatal(err)
+func TestHelpSaysWhatThereIs(t *testing.T) {
+	var out, progress bytes.Buffer
+	if code := run(t.Context(), []string{"--help"}, &out, &progress); code != 0 {
+		t.Fatalf("exit code %d, %s", code, &progress)
 	}
-	for name, spoil := range map[string]func(*options){
-		"tenants": func(o *options) { o.Tenants = 0 }, "cells": func(o *options) { o.Cells = 3 }, "rounds": func(o *options) { o.Rounds = 0 },
-		"replicas": func(o *options) { o.Replicas = 8 }, "duration": func(o *options) { o.Duration = 0 }, "hot": func(o *options) { o.Hot = 1.5 },
-		"connections": func(o *options) { o.Connections = []int{0} },
-	} {
-		bad := good
-		spoil(&bad)
-		if bad.Validate() == nil {
-			t.Errorf("--%s is not checked", name)
+	for _, want := range []string{"ratios", "rate", "--json", "--cpuprofile", "Exit code"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("--help lacks %q:\n%s", want, &out)
 		}
 	}
 }

@@ -1,23 +1,23 @@
-// Command celldbench measures a whole platform on one machine: reads and writes
-// through the public API of a gateway, and in the same run, by turns, what the
-// machine does at best. For reads that is a bare net/http handler that answers
-// the same body; for writes it is Raft alone, three members with the log store,
-// the transport and the settings of a cell and a state machine that does nothing.
+// Command celldbench measures a whole platform on one machine through the public
+// API of a gateway. It has a command for each question:
 //
-// Only ratios of one run mean something. All four kinds of work share the
-// process, its cores and its load generator, and take turns in short slices, so
-// that a slow minute of the machine slows all of them.
+//	ratios   how near reads and writes come to what the machine does at best
+//	rate     how long users wait at a given rate of requests
 //
-// The load is closed: each of c connections sends its next request when the last
-// one was answered. A request that is not answered as it should be is an error;
-// one error fails the run with exit code 1. Nothing is asserted about time. After
-// the last slice of writes each tenant's highest invoice number must account for
-// every write that was acknowledged.
+// The files follow it: one for each command, turns.go for work of several kinds
+// that takes turns, bench.go for what all of them share. Package target is the
+// platform and its tenants, load makes load, baseline is what the machine does at
+// best, report prints.
 //
-// On the wire: HTTP/1.1 requests that are laid out before the clock starts, and a
-// reader of status line, Content-Length and body; the same code for baseline and
-// product. On disk: a temporary folder that is removed at the end.
+// Only ratios of one run mean something elsewhere: everything shares the machine
+// with the load generator. Nothing about time fails a run, unless --strict asks for
+// it; a request that is not answered as it should be does. Every run ends by
+// counting all invoices: an acknowledged write that is not found fails it.
 //
-// Every goroutine belongs to a slice of load, which waits for it, or to a server
-// that is closed before main returns.
+// Exit codes: 0 measured, 1 failed, 2 the command line was not understood, 3 with
+// --strict: a goal was missed.
+//
+// Every goroutine belongs to a stretch of load, which waits for it, or to a server
+// that is closed before main returns. On disk: a temporary folder, which is removed
+// at the end.
 package main

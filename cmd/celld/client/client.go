@@ -47,12 +47,15 @@ func New(base, token string) (*Client, error) {
 		base:  u.Scheme + "://" + u.Host,
 		token: token,
 		http: &http.Client{
-			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second},
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 32, IdleConnTimeout: 30 * time.Second},
 			Timeout:       60 * time.Second,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
+
+// As is a client of the same server with another token, over the same connections.
+func (c *Client) As(token string) *Client { return &Client{base: c.base, token: token, http: c.http} }
 
 // Close ends idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

@@ -25,8 +25,9 @@ func reachable(addr string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// capacity is how many tenants a cell of a platform on one machine takes.
-const capacity = 10_000
+// capacity is how many tenants a cell of a platform on one machine takes: more than
+// a cell is built for, so that what becomes of it beyond that can be tried out.
+const capacity = 20_000
 
 // join waits until the directory works and the cells have leaders, and tells the
 // gateways where the cells' nodes are this time.

@@ -34,6 +34,8 @@ type Options struct {
 	Isolate  bool   // every member a child process
 	Binary   string // what Isolate runs; this process's own executable if empty
 
+	Profiles bool // with Isolate: each member tells what it is busy with, see Profilers
+
 	Election time.Duration // Raft's heartbeat and election timeout; one second if zero
 	Log      io.Writer     // JSON lines of this process and of the children
 	Level    slog.Level

@@ -26,6 +26,9 @@ type plan struct {
 	ports    map[string]*port.Port // by member: the inner port
 	public   []*port.Port
 	admins   []*port.Port
+	// profilers are the addresses of the members' profiles; none without
+	// Options.Profiles.
+	profilers map[string]*port.Port
 }
 
 // certLife outlives any start that somebody may forget about.
@@ -40,11 +43,14 @@ func (pl *plan) release() error {
 	for _, p := range append(pl.public, pl.admins...) {
 		err = errors.Join(err, p.Release())
 	}
+	for _, p := range pl.profilers {
+		err = errors.Join(err, p.Release())
+	}
 	return err
 }
 
 func newPlan(o Options, s state) (*plan, error) {
-	pl := &plan{run: filepath.Join(o.Dir, "run"), ports: map[string]*port.Port{}}
+	pl := &plan{run: filepath.Join(o.Dir, "run"), ports: map[string]*port.Port{}, profilers: map[string]*port.Port{}}
 	err := pl.fill(o, s)
 	if err != nil {
 		return nil, errors.Join(err, pl.release())
@@ -74,6 +80,9 @@ func (pl *plan) fill(o Options, s state) error {
 		if err := pl.member(ca, mtls.Gateway(name), name, &g.Common); err != nil {
 			return err
 		}
+		if err := pl.profiler(o, name, &g.Common); err != nil {
+			return err
+		}
 		if err := settings.NewContextKey(g.Identity); err != nil {
 			return err
 		}
@@ -90,6 +99,9 @@ func (pl *plan) fill(o Options, s state) error {
 			n := settings.Node{Cell: cell, Name: name, Region: region, Nodes: addrs, ContextKeys: keys, Common: common}
 			n.Data = filepath.Join(o.Dir, "cells", cell, name)
 			if err := pl.member(ca, mtls.Node(cell, name), cell+"/"+name, &n.Common); err != nil {
+				return err
+			}
+			if err := pl.profiler(o, cell+"/"+name, &n.Common); err != nil {
 				return err
 			}
 			addrs[name] = n.Inner
@@ -112,6 +124,19 @@ func (pl *plan) member(ca *mtls.CA, identity, name string, c *settings.Common) e
 	}
 	c.Identity = filepath.Join(pl.run, filepath.FromSlash(name))
 	return pki.Save(c.Identity)
+}
+
+// profiler gives a member that is a process of its own an address for its profiles.
+func (pl *plan) profiler(o Options, name string, c *settings.Common) error {
+	if !o.Profiles || !o.Isolate {
+		return nil
+	}
+	p, err := port.Reserve("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	pl.profilers[name], c.Pprof = p, p.Addr()
+	return nil
 }
 
 // front gives the gateways their public and operator addresses: the first one
@@ -180,7 +205,7 @@ func (pl *plan) next(addr string, before []*port.Port, flag string) (*port.Port,
 // could be held once more.
 func (pl *plan) holds(number int) bool {
 	end := ":" + strconv.Itoa(number)
-	for _, p := range slices.Concat(pl.public, pl.admins, slices.Collect(maps.Values(pl.ports))) {
+	for _, p := range slices.Concat(pl.public, pl.admins, slices.Collect(maps.Values(pl.ports)), slices.Collect(maps.Values(pl.profilers))) {
 		if strings.HasSuffix(p.Addr(), end) {
 			return true
 		}

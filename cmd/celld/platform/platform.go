@@ -256,6 +256,16 @@ func (p *Platform) Member(name string) *Member {
 	return nil
 }
 
+// Profilers are the addresses at which the members tell what they are busy with, by
+// member: none without Isolate and Profiles.
+func (p *Platform) Profilers() map[string]string {
+	all := map[string]string{}
+	for name, at := range p.plan.profilers {
+		all[name] = at.Addr()
+	}
+	return all
+}
+
 // Dir is the platform's folder.
 func (p *Platform) Dir() string { return p.dir }
 

@@ -3,6 +3,6 @@
 // gateway` and `celld node` run one role in a process; package platform runs
 // several in one process, or as many processes.
 //
-// It starts no goroutines of its own but the metrics server of a node, which
-// Close ends.
+// It starts no goroutines of its own but the servers of a node's metrics and of
+// profiles, which Close ends.
 package role

@@ -69,11 +69,16 @@ func timing(c settings.Common) raftfsm.Timing {
 }
 
 // RunningGateway is a gateway with a stop like a node's.
-type RunningGateway struct{ *gateway.Gateway }
+type RunningGateway struct {
+	*gateway.Gateway
+	profiles profiles
+}
 
 // Close stops the gateway in its order. It bounds itself by the settings and does
 // not heed ctx.
-func (g *RunningGateway) Close(context.Context) error { return g.Gateway.Close() }
+func (g *RunningGateway) Close(context.Context) error {
+	return errors.Join(g.Gateway.Close(), g.profiles.close())
+}
 
 // Gateway starts a gateway of checked settings.
 func Gateway(s settings.Gateway, o Options) (_ *RunningGateway, err error) {
@@ -124,11 +129,16 @@ func Gateway(s settings.Gateway, o Options) (_ *RunningGateway, err error) {
 	if cfg.Inner, err = open.open("inner", s.Inner); err != nil {
 		return nil, err
 	}
-	g, err := gateway.Open(cfg)
+	g := &RunningGateway{}
+	profiles, err := g.profiles.open(&open, s.Pprof)
 	if err != nil {
 		return nil, err
 	}
-	return &RunningGateway{g}, nil
+	if g.Gateway, err = gateway.Open(cfg); err != nil {
+		return nil, err
+	}
+	g.profiles.serve(profiles, o.Logger)
+	return g, nil
 }
 
 // gatewayMetrics has a gateway register for itself and answer for its process.

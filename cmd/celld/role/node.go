@@ -27,9 +27,10 @@ func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m))
 // RunningNode is a node with what belongs to it in this process.
 type RunningNode struct {
 	*node.Node
-	metrics *http.Server // nil for none
-	serving sync.WaitGroup
-	tracked *tracked
+	metrics  *http.Server // nil for none
+	serving  sync.WaitGroup
+	profiles profiles
+	tracked  *tracked
 }
 
 // Node starts a node of checked settings.
@@ -72,12 +73,14 @@ func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err 
 			return nil, errors.Join(err, open.close())
 		}
 	}
-	if n.Node, err = node.Open(ctx, cfg); err != nil { // it has closed its listener
-		if metrics != nil {
-			err = errors.Join(err, metrics.Close())
-		}
-		return nil, err
+	profiles, err := n.profiles.open(&open, s.Pprof)
+	if err != nil {
+		return nil, errors.Join(err, open.close())
 	}
+	if n.Node, err = node.Open(ctx, cfg); err != nil {
+		return nil, errors.Join(err, open.close())
+	}
+	n.profiles.serve(profiles, o.Logger)
 	if metrics != nil {
 		n.serveMetrics(metrics, registry, o)
 	}
@@ -104,7 +107,7 @@ func (n *RunningNode) serveMetrics(l net.Listener, registry *prometheus.Registry
 
 // Close stops the node in its order, its metrics last.
 func (n *RunningNode) Close(ctx context.Context) error {
-	err := n.Node.Close(ctx)
+	err := errors.Join(n.Node.Close(ctx), n.profiles.close())
 	if n.metrics != nil {
 		err = errors.Join(err, n.metrics.Close())
 		n.serving.Wait()

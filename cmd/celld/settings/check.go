@@ -94,6 +94,9 @@ func (c *Common) check(p *problems, identity string) {
 	if c.Identity != "" {
 		p.identity(c.Identity, identity)
 	}
+	if c.Pprof != "" {
+		p.addr("pprof", c.Pprof)
+	}
 	if c.StopWithin <= 0 {
 		p.addf("--stop-within must be positive")
 	}

@@ -25,6 +25,7 @@ type Common struct {
 	Identity   string   `json:"identity,omitempty" env:"CELLD_IDENTITY" placeholder:"DIR" help:"Folder that celld ca issue wrote for this process: cert.pem, key.pem, ca.pem, for a gateway also context-key.pem."`
 	LogLevel   string   `json:"logLevel,omitempty" env:"CELLD_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: ${enum}."`
 	StopWithin Duration `json:"stopWithin,omitempty" env:"CELLD_STOP_WITHIN" default:"10s" help:"How long an ordered stop may take."`
+	Pprof      string   `json:"pprof,omitempty" env:"CELLD_PPROF" placeholder:"ADDR" help:"host:port where /debug/pprof/ of Go answers anybody who asks, so best on the loopback interface; none if empty."`
 	Election   Duration `json:"election,omitempty" env:"CELLD_ELECTION" default:"1.5s" help:"Raft's heartbeat and election timeout; a leader's death is noticed after one to two of them. Equal in all members of a group."`
 }
 

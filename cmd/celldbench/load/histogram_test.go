@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"math"
@@ -26,7 +26,7 @@ func TestHistogramAgreesWithItsNaiveTwin(t *testing.T) {
 			rapid.Int64Range(0, int64(100*time.Second)),
 		), 1, 300).Draw(t, "values")
 		split := rapid.IntRange(0, len(values)).Draw(t, "split")
-		var a, b histogram
+		var a, b Histogram
 		var twin naive
 		for i, v := range values {
 			d := time.Duration(v)
@@ -38,11 +38,11 @@ func TestHistogramAgreesWithItsNaiveTwin(t *testing.T) {
 			}
 		}
 		a.merge(&b)
-		if a.n != uint64(len(values)) || a.max != slices.Max(twin) {
-			t.Fatalf("n %d, max %v; want %d, %v", a.n, a.max, len(values), slices.Max(twin))
+		if a.n != uint64(len(values)) || a.most != slices.Max(twin) {
+			t.Fatalf("n %d, max %v; want %d, %v", a.n, a.most, len(values), slices.Max(twin))
 		}
 		for _, q := range []float64{0, 0.01, 0.5, 0.95, 0.99, 1} {
-			got, want := a.quantile(q), twin.quantile(q)
+			got, want := a.Quantile(q), twin.quantile(q)
 			if got < want || got > want+want/subBuckets {
 				t.Fatalf("quantile %v is %d, want %d and at most 1/%d more", q, got, want, subBuckets)
 			}
@@ -51,21 +51,21 @@ func TestHistogramAgreesWithItsNaiveTwin(t *testing.T) {
 }
 
 func TestBucketsFollowEachOther(t *testing.T) {
-	for i := range len(histogram{}.counts) {
+	for i := range len(Histogram{}.counts) {
 		end := uint64(upperEnd(i))
 		if got := bucketOf(end); got != i {
 			t.Fatalf("the upper end %d of bucket %d falls into bucket %d", end, i, got)
 		}
-		if i+1 < len(histogram{}.counts) {
+		if i+1 < len(Histogram{}.counts) {
 			if got := bucketOf(end + 1); got != i+1 {
 				t.Fatalf("%d follows bucket %d and falls into bucket %d", end+1, i, got)
 			}
 		}
 	}
-	var h histogram
+	var h Histogram
 	h.add(math.MaxInt64)
 	h.add(-1)
-	if h.n != 2 || h.quantile(1) <= 0 || h.quantile(0.5) != 0 {
-		t.Fatalf("values out of range: n %d, quantiles %v and %v", h.n, h.quantile(0.5), h.quantile(1))
+	if h.n != 2 || h.Quantile(1) <= 0 || h.Quantile(0.5) != 0 {
+		t.Fatalf("values out of range: n %d, quantiles %v and %v", h.n, h.Quantile(0.5), h.Quantile(1))
 	}
 }

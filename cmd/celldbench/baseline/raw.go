@@ -1,4 +1,4 @@
-package main
+package baseline
 
 import (
 	"context"
@@ -16,22 +16,23 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 
+	"celld/cmd/celldbench/load"
 	"celld/raftfsm"
 	"celld/raftfsm/mtls"
 )
 
-// rawEntryBytes is the size of a raw entry: about that of one command of a cell.
-const rawEntryBytes = 300
+// EntryBytes is the size of a raw entry: about that of one command of a cell.
+const EntryBytes = 300
 
-// rawGroup is Raft alone: the members of a group with a cell's log store,
+// Raw is Raft alone: the members of a group with a cell's log store,
 // transport and settings, and a state machine that does nothing. Every call of
 // Apply is an entry of its own; Raft itself groups the entries that wait.
-type rawGroup struct {
-	members []*rawMember
+type Raw struct {
+	members []*member
 	leader  *raft.Raft
 }
 
-type rawMember struct {
+type member struct {
 	mux       *raftfsm.Mux
 	served    chan error
 	transport *raftfsm.Transport
@@ -39,13 +40,18 @@ type rawMember struct {
 	raft      *raft.Raft
 }
 
-const rawCell = "RAW"
+const (
+	rawCell = "RAW"
+	// patience is the most that one entry may take.
+	patience = 30 * time.Second
+)
 
-func startRaw(ctx context.Context, dir string, members int) (g *rawGroup, err error) {
-	g = &rawGroup{}
+// StartRaw forms a group below dir and waits for its leader.
+func StartRaw(ctx context.Context, dir string, members int) (g *Raw, err error) {
+	g = &Raw{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("start raw Raft: %w", err), g.close())
+			err = errors.Join(fmt.Errorf("start raw Raft: %w", err), g.Close())
 		}
 	}()
 	ca, err := mtls.NewCA(time.Now(), 24*time.Hour)
@@ -71,7 +77,7 @@ func startRaw(ctx context.Context, dir string, members int) (g *rawGroup, err er
 		if err != nil {
 			return g, err
 		}
-		m := &rawMember{}
+		m := &member{}
 		g.members = append(g.members, m)
 		if err := m.start(filepath.Join(dir, strconv.Itoa(i+1)), l, pki, resolve, first, i); err != nil {
 			return g, err
@@ -80,7 +86,7 @@ func startRaw(ctx context.Context, dir string, members int) (g *rawGroup, err er
 	return g, g.awaitLeader(ctx)
 }
 
-func (m *rawMember) start(dir string, l net.Listener, pki *mtls.PKI, resolve func(string) (string, error), first raft.Configuration, i int) error {
+func (m *member) start(dir string, l net.Listener, pki *mtls.PKI, resolve func(string) (string, error), first raft.Configuration, i int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -134,7 +140,7 @@ func rawConfig(id raft.ServerID) *raft.Config {
 	return c
 }
 
-func (g *rawGroup) awaitLeader(ctx context.Context) error {
+func (g *Raw) awaitLeader(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no member was elected"))
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -154,7 +160,8 @@ func (g *rawGroup) awaitLeader(ctx context.Context) error {
 	}
 }
 
-func (g *rawGroup) close() error {
+// Close stops all members.
+func (g *Raw) Close() error {
 	var err error
 	for _, m := range g.members {
 		if m.raft != nil {
@@ -176,14 +183,19 @@ func (g *rawGroup) close() error {
 // rawCaller applies one entry at a time.
 type rawCaller struct {
 	leader *raft.Raft
-	entry  [rawEntryBytes]byte
+	entry  [EntryBytes]byte
 }
 
-func (g *rawGroup) caller() *rawCaller { return &rawCaller{leader: g.leader} }
+// Caller makes a caller of the leader.
+func (g *Raw) Caller() load.Caller { return &rawCaller{leader: g.leader} }
 
-func (c *rawCaller) call(context.Context) error { return c.leader.Apply(c.entry[:], patience).Error() }
+// Call implements load.Caller.
+func (c *rawCaller) Call(context.Context) (class int, err error) {
+	return 0, c.leader.Apply(c.entry[:], patience).Error()
+}
 
-func (c *rawCaller) close() error { return nil }
+// Close implements load.Caller.
+func (c *rawCaller) Close() error { return nil }
 
 // idle is a state machine that does nothing.
 type idle struct{}

@@ -1,22 +1,24 @@
-package main
+package baseline
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"strconv"
 )
 
-// bare is net/http by itself: one handler without routing that answers the same
+// Bare is net/http by itself: one handler without routing that answers the same
 // body to everything.
-type bare struct {
-	addr   string
+type Bare struct {
+	Addr   string
 	server *http.Server
 	done   chan error
 }
 
-func serveBare(body []byte, logger *slog.Logger) (*bare, error) {
+// ServeBare starts it on a free port of this machine.
+func ServeBare(body []byte, logger *slog.Logger) (*Bare, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -28,8 +30,8 @@ func serveBare(body []byte, logger *slog.Logger) (*bare, error) {
 		h.Set("Content-Length", length)
 		_, _ = w.Write(body) // the load generator sees what was not sent
 	})
-	b := &bare{
-		addr:   l.Addr().String(),
+	b := &Bare{
+		Addr:   l.Addr().String(),
 		server: &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)},
 		done:   make(chan error, 1),
 	}
@@ -37,7 +39,13 @@ func serveBare(body []byte, logger *slog.Logger) (*bare, error) {
 	return b, nil
 }
 
-func (b *bare) close() error {
+// Request is a request that it answers, ready for the wire.
+func (b *Bare) Request() []byte {
+	return fmt.Appendf(nil, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", b.Addr)
+}
+
+// Close ends it.
+func (b *Bare) Close() error {
 	err := b.server.Close()
 	if end := <-b.done; !errors.Is(end, http.ErrServerClosed) {
 		err = errors.Join(err, end)

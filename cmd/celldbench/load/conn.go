@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"bufio"
@@ -11,20 +11,28 @@ import (
 	"time"
 )
 
-// requests makes the next request of one connection, ready for the wire. The
-// bytes are valid until the next call.
-type requests interface{ next() []byte }
+// Requests makes the next request of one connection, ready for the wire, and says
+// of what class it is. The bytes are valid until the next call.
+type Requests interface {
+	Next() (request []byte, class int)
+}
+
+// Same makes one request again and again.
+type Same []byte
+
+// Next implements Requests.
+func (s Same) Next() (request []byte, class int) { return s, 0 }
 
 // patience is the most that one call may take, and half of it the least that is
 // granted; a server that answers nothing fails the run rather than holding it.
 const patience = 30 * time.Second
 
-// conn sends requests over one keep-alive connection. It knows as much of HTTP as
+// Conn is a Caller that sends requests over one keep-alive connection. It knows as much of HTTP as
 // celld and net/http need to be told apart from something else: a status line and
 // a body of announced length.
-type conn struct {
+type Conn struct {
 	addr string
-	from requests
+	from Requests
 	want int // the one good status
 
 	c     net.Conn
@@ -35,11 +43,19 @@ type conn struct {
 
 const readBuffer = 8 << 10
 
-func newConn(addr string, from requests, want int) *conn {
-	return &conn{addr: addr, from: from, want: want, r: bufio.NewReaderSize(nil, readBuffer)}
+// NewConn makes a connection to addr that opens when it is first used. want is the
+// one good status.
+func NewConn(addr string, from Requests, want int) *Conn {
+	return &Conn{addr: addr, from: from, want: want, r: bufio.NewReaderSize(nil, readBuffer)}
 }
 
-func (c *conn) call(ctx context.Context) error {
+// Call implements Caller.
+func (c *Conn) Call(ctx context.Context) (class int, err error) {
+	request, class := c.from.Next()
+	return class, c.send(ctx, request)
+}
+
+func (c *Conn) send(ctx context.Context, request []byte) error {
 	if c.c == nil {
 		d := net.Dialer{Timeout: patience}
 		dialed, err := d.DialContext(ctx, "tcp", c.addr)
@@ -49,9 +65,9 @@ func (c *conn) call(ctx context.Context) error {
 		c.c, c.renew = dialed, time.Time{}
 		c.r.Reset(dialed)
 	}
-	status, again, err := c.exchange(c.from.next())
+	status, again, err := c.exchange(request)
 	if err != nil || !again {
-		err = errors.Join(err, c.close())
+		err = errors.Join(err, c.Close())
 	}
 	if err != nil {
 		return err
@@ -62,7 +78,8 @@ func (c *conn) call(ctx context.Context) error {
 	return nil
 }
 
-func (c *conn) close() error {
+// Close implements Caller.
+func (c *Conn) Close() error {
 	if c.c == nil {
 		return nil
 	}
@@ -73,7 +90,7 @@ func (c *conn) close() error {
 
 // exchange sends one request and reads its answer; again says whether the
 // connection may carry another.
-func (c *conn) exchange(request []byte) (status int, again bool, err error) {
+func (c *Conn) exchange(request []byte) (status int, again bool, err error) {
 	// Setting a deadline costs a timer, so one serves many calls.
 	if now := time.Now(); now.After(c.renew) {
 		if err := c.c.SetDeadline(now.Add(patience)); err != nil {
@@ -110,7 +127,7 @@ func (c *conn) exchange(request []byte) (status int, again bool, err error) {
 	return status, again, err
 }
 
-func (c *conn) headers() (length int, again bool, err error) {
+func (c *Conn) headers() (length int, again bool, err error) {
 	length, again = -1, true
 	for {
 		line, err := c.r.ReadSlice('\n')

@@ -1,4 +1,4 @@
-package main
+package load
 
 import (
 	"math"
@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets whose width grows with the value: 64 to
+// Histogram counts durations in buckets whose width grows with the value: 64 to
 // each doubling, so that a bucket is never wider than 1/64 of what it holds. Its
 // size is fixed, and it reaches from a nanosecond to 137 s; what is longer is
 // counted in the last bucket.
-type histogram struct {
+type Histogram struct {
 	counts [maxOctave*subBuckets + 2*subBuckets]uint64
 	n      uint64
-	max    time.Duration
+	most   time.Duration
 }
 
 const (
@@ -22,33 +22,33 @@ const (
 	maxOctave  = 30
 )
 
-func (h *histogram) add(d time.Duration) {
+func (h *Histogram) add(d time.Duration) {
 	d = max(d, 0)
 	h.counts[bucketOf(uint64(d))]++
 	h.n++
-	h.max = max(h.max, d)
+	h.most = max(h.most, d)
 }
 
-func (h *histogram) merge(o *histogram) {
+func (h *Histogram) merge(o *Histogram) {
 	for i, c := range o.counts {
 		h.counts[i] += c
 	}
 	h.n += o.n
-	h.max = max(h.max, o.max)
+	h.most = max(h.most, o.most)
 }
 
-// quantile is the least bucket's upper end that a share q of all values does not
+// Quantile is the least bucket's upper end that a share q of all values does not
 // exceed, and never more than the longest value.
-func (h *histogram) quantile(q float64) time.Duration {
+func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(h.n)))
 	var seen uint64
 	for i, c := range h.counts {
 		seen += c
 		if c > 0 && seen >= rank {
-			return min(upperEnd(i), h.max)
+			return min(upperEnd(i), h.most)
 		}
 	}
-	return h.max
+	return h.most
 }
 
 // bucketOf maps v to its bucket: values below 128 have one each, then each
@@ -67,3 +67,6 @@ func upperEnd(i int) time.Duration {
 	step := i - octave*subBuckets
 	return time.Duration((step+1)<<octave - 1)
 }
+
+// Max is the longest value.
+func (h *Histogram) Max() time.Duration { return h.most }
