@@ -59,8 +59,15 @@ type task struct {
 // The answer goes to w; an error means that w is untouched. A write is asked
 // again under one and the same idempotency key.
 func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error {
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.Limits.Total)
-	defer cancel()
+	begun, cancel := time.Now(), func() {}
+	defer func() { cancel() }()
+	bounded := false
+	bound := func() {
+		if !bounded {
+			bounded = true
+			ctx, cancel = context.WithDeadline(ctx, begun.Add(g.cfg.Limits.Total))
+		}
+	}
 	var failed *node
 	var last *fault.Error // what the client is told when time is up
 	unsure, redirected := false, false
@@ -74,6 +81,11 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 			return err
 		}
 		n := c.pick(t.any, failed)
+		// A node in this process bounds what it does itself; if it answers at once,
+		// as nearly always, the request needs no timer here.
+		if n.local == nil {
+			bound()
+		}
 		t.attempts++
 		t.node = n.full
 		no := g.attempt(ctx, n, t, token, w)
@@ -102,6 +114,7 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 			return settle(last, unsure)
 		}
 		g.metrics.retries.WithLabelValues(no.err.Slug).Inc()
+		bound()
 		// The first pointer to another leader is followed at once.
 		if lead := c.leader.Load(); redirected || lead == nil || lead == n {
 			if !pause(ctx, t.attempts) {

@@ -159,14 +159,20 @@ func (g *Group) propose(ctx context.Context, c *Command) (Outcome, error) {
 // ReadIndex returns an index such that a read of the local files sees every
 // write that was acknowledged before the call; they have been applied when it
 // returns. Only the leader can: ErrNotLeader elsewhere. A follower that waits
-// for the same index (WaitApplied) may then serve the read just as well.
+// for the same index (WaitApplied) may then serve the read just as well. However
+// long ctx lives, it gives up after some seconds: ErrNotLeader if no majority
+// confirmed the leader, ErrBehind if what it confirmed was not applied.
 func (g *Group) ReadIndex(ctx context.Context) (uint64, error) {
 	index, err := g.reads.confirm(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := g.WaitApplied(ctx, index); err != nil {
-		return 0, err
+	if !g.progress.has(index) {
+		ctx, cancel := context.WithTimeout(ctx, maxCatchUp)
+		defer cancel()
+		if err := g.WaitApplied(ctx, index); err != nil {
+			return 0, err
+		}
 	}
 	// The last entries may be such as no FSM gets, and no follower could wait for.
 	return min(index, g.progress.applied.Load()), nil

@@ -2,7 +2,10 @@ package raftfsm
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -16,6 +19,11 @@ import (
 //  4. checks that it still leads in that term.
 //
 // Each reader then waits until the sampled index has been applied here.
+//
+// Readers wait for a round, not each for an answer of its own: one channel is
+// closed for all of them. Before a round samples it lets other goroutines run once,
+// so that on a busy machine the readers that are about to ask ask together; on an
+// idle one that costs nothing.
 type readIndex struct {
 	raft    *raft.Raft
 	id      raft.ServerID
@@ -23,21 +31,35 @@ type readIndex struct {
 	acks    *acks
 	metrics *metrics
 
-	mu      sync.Mutex
-	waiting []chan readAnswer
-	wake    chan struct{} // holds one
+	mu   sync.Mutex
+	next *readRound    // whom readers join; nil while nobody waits
+	wake chan struct{} // holds one
 
 	stopping chan struct{}
 	finished chan struct{}
 }
 
-type readAnswer struct {
+// readRound is one confirmation and all who wait for it.
+type readRound struct {
+	readers int // changes under mu until the round begins
+	done    chan struct{}
+	// Valid after done.
 	index uint64
 	err   error
 }
 
-// maxReaders bounds how many readers wait for a round.
-const maxReaders = 1 << 16
+const (
+	// maxReaders bounds how many readers wait for a round.
+	maxReaders = 1 << 16
+	// maxRound bounds how long a round waits for a majority. A reader waits for at
+	// most two: one that it came too late for, and its own.
+	maxRound = 2 * time.Second
+	// maxCatchUp bounds how long a reader waits for what the round found.
+	maxCatchUp = 2 * time.Second
+)
+
+// errNoMajority says why a round came to nothing.
+var errNoMajority = errors.New("a majority did not confirm the leader in time")
 
 func newReadIndex(r *raft.Raft, id raft.ServerID, l *leader, a *acks, m *metrics) *readIndex {
 	ri := &readIndex{
@@ -54,21 +76,27 @@ func (ri *readIndex) confirm(ctx context.Context) (uint64, error) {
 	if ri.leader.now() == nil {
 		return 0, ErrNotLeader
 	}
-	answer := make(chan readAnswer, 1)
 	ri.mu.Lock()
-	if len(ri.waiting) >= maxReaders {
+	round, first := ri.next, ri.next == nil
+	if first {
+		round = &readRound{done: make(chan struct{})}
+		ri.next = round
+	}
+	if round.readers >= maxReaders {
 		ri.mu.Unlock()
 		return 0, ErrBusy
 	}
-	ri.waiting = append(ri.waiting, answer)
+	round.readers++
 	ri.mu.Unlock()
-	select {
-	case ri.wake <- struct{}{}:
-	default:
+	if first {
+		select {
+		case ri.wake <- struct{}{}:
+		default:
+		}
 	}
 	select {
-	case a := <-answer:
-		return a.index, a.err
+	case <-round.done:
+		return round.index, round.err
 	case <-ctx.Done():
 		return 0, ErrBehind.Because(context.Cause(ctx))
 	case <-ri.finished:
@@ -78,28 +106,31 @@ func (ri *readIndex) confirm(ctx context.Context) (uint64, error) {
 
 func (ri *readIndex) serve() {
 	defer close(ri.finished)
+	late := time.NewTimer(maxRound)
+	defer late.Stop()
 	for {
 		select {
 		case <-ri.wake:
 		case <-ri.stopping:
 			return
 		}
+		runtime.Gosched()
 		ri.mu.Lock()
-		readers := ri.waiting
-		ri.waiting = nil
+		round := ri.next
+		ri.next = nil
 		ri.mu.Unlock()
-		if len(readers) == 0 {
+		if round == nil {
 			continue
 		}
-		index, err := ri.round()
+		late.Reset(maxRound)
+		round.index, round.err = ri.confirmNow(late.C)
 		ri.metrics.readRounds.Inc()
-		for _, r := range readers {
-			r <- readAnswer{index, err}
-		}
+		close(round.done)
 	}
 }
 
-func (ri *readIndex) round() (uint64, error) {
+// confirmNow makes a round; late ends it.
+func (ri *readIndex) confirmNow(late <-chan time.Time) (uint64, error) {
 	ls := ri.leader.now()
 	if ls == nil {
 		return 0, ErrNotLeader
@@ -108,6 +139,8 @@ func (ri *readIndex) round() (uint64, error) {
 	case <-ls.confirmed:
 	case <-ls.lost:
 		return 0, ErrNotLeader
+	case <-late:
+		return 0, ErrNotLeader.Because(errNoMajority)
 	case <-ri.stopping:
 		return 0, ErrNotLeader
 	}
@@ -124,6 +157,8 @@ func (ri *readIndex) round() (uint64, error) {
 	case <-round.done:
 	case <-ls.lost:
 		return 0, ErrNotLeader
+	case <-late:
+		return 0, ErrNotLeader.Because(errNoMajority)
 	case <-ri.stopping:
 		return 0, ErrNotLeader
 	}

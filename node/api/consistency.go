@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	// patience bounds how long a read waits for this replica to catch up.
+	// patience bounds how long a read waits for this replica to reach an index.
 	patience = 2 * time.Second
+	// scanTime bounds the statements of a list.
+	scanTime = 5 * time.Second
 	// proposal bounds how long a write waits for its outcome.
 	proposal = 5 * time.Second
 )
@@ -67,10 +69,8 @@ func (s *Server) settle(c *call) error {
 		// The caller has seen the tenant at a later place than the gateway knows.
 		return fault.New(fault.Moved, "placement-changed", "the tenant has moved on")
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), patience)
-	defer cancel()
 	if !f.stale {
-		_, err := s.cfg.Log.ReadIndex(ctx)
+		_, err := s.cfg.Log.ReadIndex(c.r.Context()) // it has bounds of its own
 		switch {
 		case errors.Is(err, raftfsm.ErrNotLeader) && f.min:
 		case err != nil:
@@ -78,6 +78,8 @@ func (s *Server) settle(c *call) error {
 		}
 	}
 	if f.min && f.minEpoch == c.scope.Epoch {
+		ctx, cancel := context.WithTimeout(c.r.Context(), patience)
+		defer cancel()
 		return s.cfg.Log.WaitApplied(ctx, f.minIndex)
 	}
 	return nil

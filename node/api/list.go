@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -45,8 +46,10 @@ func (l list[Row, JSON]) serve(s *Server, c *call) (answer, error) {
 	}
 	var rows []Row
 	a := answer{status: http.StatusOK}
+	ctx, cancel := context.WithTimeout(c.r.Context(), scanTime)
+	defer cancel()
 	err = s.open(c, &a, func(f *store.File) error {
-		return f.Scan(c.r.Context(), func(conn *store.Conn) (err error) {
+		return f.Scan(ctx, func(conn *store.Conn) (err error) {
 			rows, err = l.rows(conn, after, l.page.limit+1) // one more tells whether a next page has any
 			return err
 		})
