@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -91,9 +92,10 @@ func (c *Config) resolve(full string) (string, error) {
 // voters is the first configuration of a new cell's group.
 func (c *Config) voters() []raftfsm.Server {
 	servers := make([]raftfsm.Server, 0, len(c.Peers))
-	for name := range c.Peers {
+	for _, name := range sortedNames(c.Peers) {
 		servers = append(servers, raftfsm.Server{ID: name, Address: c.full(name)})
 	}
-	slices.SortFunc(servers, func(a, b raftfsm.Server) int { return strings.Compare(a.ID, b.ID) })
 	return servers
 }
+
+func sortedNames(peers map[string]string) []string { return slices.Sorted(maps.Keys(peers)) }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,11 +63,19 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 		}
 		return nil, err
 	}
+	if cfg.Join && n.group.LastIndex() == 0 {
+		n.cfg.Logger.Info("this node is in no cell yet and waits to be added with celld admin cell add-node", "server_id", n.group.ID())
+	}
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	n.cancel = cancel
 	n.running.Go(func() { n.serve("inner port", n.mux.Serve()) })
 	n.running.Go(func() { n.serve("inner HTTP", n.http.Serve(n.mux.HTTP())) })
 	n.running.Go(func() { n.watch(own) })
+	n.running.Go(func() {
+		if err := n.tend(own); err != nil {
+			n.fail(err)
+		}
+	})
 	n.running.Go(func() {
 		if err := n.initialise(own); err != nil && own.Err() == nil {
 			n.fail(err)
@@ -98,7 +105,7 @@ func open(cfg Config) (*Node, error) {
 	}
 	server := api.New(api.Config{
 		Cell: cfg.Cell, Node: cfg.Name, Log: n.group, Space: space, Verifier: n.verifier.Load,
-		Ready: n.Ready, Leader: n.leader, Status: n.Status, Logger: cfg.Logger, Metrics: cfg.Metrics,
+		Ready: n.Ready, Leader: n.leader, Status: n.Status, Members: members{n}, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
 	n.gate = newGate(server)
 	n.http = &http.Server{
@@ -248,8 +255,7 @@ func (n *Node) leader() (string, bool) {
 	if !ok {
 		return "", false
 	}
-	_, name, _ := strings.Cut(full, "/")
-	return name, n.group.IsLeader()
+	return short(full), n.group.IsLeader()
 }
 
 // Status is what the node says about itself.
@@ -267,13 +273,14 @@ func (n *Node) Status() (api.Status, error) {
 	if s.Tenants, err = n.space.Count(); err != nil {
 		return s, err
 	}
-	members, err := n.group.Servers()
+	s.ServerID, s.LastIndex, s.Absent = n.group.ID(), n.group.LastIndex(), n.absent()
+	at, err := n.group.Membership()
 	if err != nil {
 		return s, err
 	}
-	for _, m := range members {
-		_, name, _ := strings.Cut(m.Name, "/")
-		s.Members = append(s.Members, api.Member{ID: m.ID, Node: name, Voter: m.Voter})
+	s.MembersIndex, s.MembersCommitted = at.Index, at.Committed
+	for _, m := range at.Members {
+		s.Members = append(s.Members, api.Member{ID: m.ID, Node: short(m.Name), Address: m.Address, Voter: m.Voter})
 	}
 	return s, nil
 }

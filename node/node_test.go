@@ -371,7 +371,8 @@ func TestStatusIsStable(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	want := []string{"applied", "cell", "cellKey", "isLeader", "leader", "members", "node", "openTenants", "ready", "region", "tenants", "term"}
+	want := []string{"absent", "applied", "cell", "cellKey", "isLeader", "lastIndex", "leader", "members", "membersCommitted", "membersIndex",
+		"node", "openTenants", "ready", "region", "serverId", "tenants", "term"}
 	if !slices.Equal(names, want) {
 		t.Errorf("%v", names)
 	}

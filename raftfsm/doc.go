@@ -21,6 +21,7 @@
 //     the same key tells.
 //   - ReadIndex counts only answers to requests sent after the commit index was
 //     sampled, in the leader's own term, once an entry of that term was applied.
+//   - Raft traffic reaches the member that it is meant for, by id, or nobody.
 //   - A wiped member does not start under its old id, a member does not start in
 //     another's folder or with files that are behind its own snapshot.
 //
@@ -60,6 +61,6 @@
 // bundles) and for a while bundle-*/ and install/.
 //
 // On the wire a connection is TLS 1.3 with certificates on both sides (package
-// mtls); ALPN "celld-raft/<group>" carries the library's msgpack protocol,
+// mtls); ALPN "celld-raft/<group>/<member>" carries the library's msgpack protocol,
 // "http/1.1" goes to the process's HTTP server.
 package raftfsm

@@ -34,6 +34,9 @@ const (
 	ByMember Act = "member"
 	// ByProvision is the gateway's own act of creating the tenant's file.
 	ByProvision Act = "provision"
+	// ByOperator is an operator's act on the cell itself, for which the gateway
+	// vouches. It names no tenant.
+	ByOperator Act = "operator"
 )
 
 // Context is what one signed context says. It is comparable.
@@ -61,7 +64,13 @@ func (c Context) Scope() (tenant.Scope, error) {
 
 // complete reports whether nothing that the act needs is missing.
 func (c Context) complete() bool {
-	if c.Cell == "" || c.CellKey == "" || c.Tenant == "" || !c.UID.Valid() || c.Epoch == 0 || c.Actor == "" {
+	if c.Cell == "" || c.CellKey == "" || c.Actor == "" {
+		return false
+	}
+	if c.Act == ByOperator {
+		return c.Tenant == "" && c.UID == "" && c.Epoch == 0 && c.Role == 0 && c.Revision == 0
+	}
+	if c.Tenant == "" || !c.UID.Valid() || c.Epoch == 0 {
 		return false
 	}
 	switch c.Act {

@@ -1,6 +1,7 @@
 // Package api is what a cell answers on its inner port: the tenant-scoped routes
 // of the public API (design section 7) for gateways that come with a signed
-// context, and a few internal routes. Routes lists the whole surface, with each
+// context, and a few internal routes, of which those that change members need an
+// operator's context. Routes lists the whole surface, with each
 // route's action.
 //
 // A request passes, in this order: the request id; the signed context (package

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
+	"time"
 
 	"celld/gateway/identity"
 	"celld/raftfsm"
@@ -27,14 +29,29 @@ type Status struct {
 	Ready       bool     `json:"ready"`
 	OpenTenants int      `json:"openTenants"` // tenants' files that are open now
 	Tenants     int      `json:"tenants"`     // that the cell stores
+	Absent      int      `json:"absent"`      // tenants whose files are missing or bad here and have to be fetched
+	ServerID    string   `json:"serverId"`    // of this node in the cell's Raft group
+	LastIndex   uint64   `json:"lastIndex"`   // of this node's log; 0 for one that no cell has added
 	Members     []Member `json:"members"`
+	// MembersIndex is the log entry that made Members what they are,
+	// MembersCommitted whether this node knows that it is there to stay.
+	MembersIndex     uint64 `json:"membersIndex"`
+	MembersCommitted bool   `json:"membersCommitted"`
 }
 
 // Member is a member of the cell's Raft group.
 type Member struct {
-	ID    string `json:"id"`
-	Node  string `json:"node"`
-	Voter bool   `json:"voter"`
+	ID      string `json:"id"`
+	Node    string `json:"node"`
+	Address string `json:"address,omitempty"` // "" for one that formed the cell: settings name it
+	Voter   bool   `json:"voter"`
+}
+
+// NewMember is what the leader is told about a node that is to be added.
+type NewMember struct {
+	Node     string `json:"node"`
+	ServerID string `json:"serverId"` // as the node itself says
+	Address  string `json:"address"`  // under which the cell's nodes reach it
 }
 
 // Digest is one replica's content of a tenant. Replicas with the same sequence
@@ -122,6 +139,51 @@ func (s *Server) digestTenant(c *call) (answer, error) {
 	return answer{status: http.StatusOK, epoch: at.Epoch, index: at.Applied, body: Digest{
 		Tenant: at.Tenant, UID: at.UID, Epoch: at.Epoch, Index: at.Applied, Sequence: at.Sequence, Digest: hex.EncodeToString(sum[:]),
 	}}, nil
+}
+
+// byOperator makes sure that a gateway vouches for an operator.
+func (s *Server) byOperator(c *call) error {
+	by, err := s.context(c.r)
+	if err != nil {
+		return err
+	}
+	if by.Act != identity.ByOperator {
+		return identity.ErrBadContext
+	}
+	return nil
+}
+
+// memberTime bounds a change of the members at the node; the gateway asks again.
+const memberTime = 20 * time.Second
+
+func (s *Server) addMember(c *call) (answer, error) {
+	if err := s.byOperator(c); err != nil {
+		return answer{}, err
+	}
+	var in NewMember
+	d := json.NewDecoder(http.MaxBytesReader(c.w, c.r.Body, 4<<10))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil {
+		return answer{}, fault.New(fault.Invalid, "invalid-body", "the body is no new member").Because(err)
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), memberTime)
+	defer cancel()
+	if err := s.cfg.Members.Add(ctx, in); err != nil {
+		return answer{}, err
+	}
+	return s.status(c)
+}
+
+func (s *Server) removeMember(c *call) (answer, error) {
+	if err := s.byOperator(c); err != nil {
+		return answer{}, err
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), memberTime)
+	defer cancel()
+	if err := s.cfg.Members.Remove(ctx, c.vars["node"]); err != nil {
+		return answer{}, err
+	}
+	return s.status(c)
 }
 
 func (s *Server) status(*call) (answer, error) {

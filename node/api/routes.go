@@ -36,11 +36,13 @@ func Routes() []Route {
 }
 
 // internalRoutes are for gateways and for the cell's own nodes, never for a
-// member. Only provisioning changes anything, and it needs a signed context.
+// member. What changes anything needs a signed context.
 func internalRoutes() []Route {
 	return []Route{
 		{"provisionTenant", http.MethodPut, "/internal/tenants/{uid}", tenant.ProvisionStore, (*Server).provisionTenant},
 		{"digestTenant", http.MethodGet, "/internal/tenants/{uid}/digest", 0, (*Server).digestTenant},
 		{"status", http.MethodGet, "/internal/status", 0, (*Server).status},
+		{"addMember", http.MethodPost, "/internal/members", 0, (*Server).addMember},
+		{"removeMember", http.MethodPost, "/internal/members/{node}/remove", 0, (*Server).removeMember},
 	}
 }

@@ -41,6 +41,14 @@ type Log interface {
 	WaitApplied(ctx context.Context, index uint64) error
 }
 
+// Members is the cell's membership as operators change it. Both methods do nothing
+// where what they are to do is done, and refuse with ErrNotLeader elsewhere than on
+// the leader.
+type Members interface {
+	Add(ctx context.Context, m NewMember) error
+	Remove(ctx context.Context, node string) error
+}
+
 // Config is what a Server needs; all but Metrics is required.
 type Config struct {
 	Cell     tenant.CellName
@@ -51,6 +59,7 @@ type Config struct {
 	Ready    func() bool                       // whether this replica may answer at all
 	Leader   func() (node string, leader bool) // who leads, as far as known, and whether it is this node
 	Status   func() (Status, error)
+	Members  Members
 	Logger   *slog.Logger
 	Metrics  prometheus.Registerer // nil for none
 }

@@ -110,7 +110,7 @@ func (c *Cluster) Ask(name, token string, r Request) (Answer, error) {
 	c.mu.Lock()
 	client := c.clients[name]
 	c.mu.Unlock()
-	return Ask(client, c.addrs[name], token, r)
+	return Ask(client, c.Address(name), token, r)
 }
 
 // Ask asks whatever listens at address, once.

@@ -67,9 +67,10 @@ type Cluster struct {
 	gateway *mtls.PKI
 	ca      *mtls.CA
 	dir     string
-	addrs   map[string]string
+	formed  map[string]string // addresses of the nodes that formed the cell: what settings name
 
 	mu      sync.Mutex
+	addrs   map[string]string // of all nodes
 	nodes   map[string]*node.Node
 	clients map[string]*http.Client
 	leader  string // the last one that answered
@@ -80,7 +81,7 @@ func New(t testing.TB, cell tenant.CellName) *Cluster {
 	t.Helper()
 	c := &Cluster{
 		t: t, Cell: cell, Clock: &Clock{}, dir: t.TempDir(),
-		addrs: make(map[string]string), nodes: make(map[string]*node.Node), clients: make(map[string]*http.Client),
+		formed: make(map[string]string), addrs: make(map[string]string), nodes: make(map[string]*node.Node), clients: make(map[string]*http.Client),
 	}
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	c.check(err)
@@ -93,11 +94,11 @@ func New(t testing.TB, cell tenant.CellName) *Cluster {
 	for _, name := range []string{"n1", "n2", "n3"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		c.check(err)
-		listeners[name], c.addrs[name] = l, l.Addr().String()
+		listeners[name], c.addrs[name], c.formed[name] = l, l.Addr().String(), l.Addr().String()
 	}
 	t.Cleanup(c.stopAll)
 	for name, l := range listeners {
-		c.open(name, l, true)
+		c.open(name, l, node.Config{Bootstrap: true})
 	}
 	c.Leader()
 	return c
@@ -118,15 +119,18 @@ func (c *Cluster) Issue(identity string) *mtls.PKI {
 	return pki
 }
 
-func (c *Cluster) open(name string, l net.Listener, first bool) {
+// open starts a node; how says whether it forms the cell or joins it.
+func (c *Cluster) open(name string, l net.Listener, how node.Config) {
 	c.t.Helper()
+	peers := maps.Clone(c.formed)
+	peers[name] = l.Addr().String()
 	logger := slog.New(slog.DiscardHandler)
 	if os.Getenv("NODETEST_LOG") != "" {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	n, err := node.Open(context.Background(), node.Config{
 		Cell: c.Cell, Name: name, Region: "here", Dir: filepath.Join(c.dir, name), Listener: l,
-		PKI: c.Issue(mtls.Node(string(c.Cell), name)), Peers: maps.Clone(c.addrs), Bootstrap: first,
+		PKI: c.Issue(mtls.Node(string(c.Cell), name)), Peers: peers, Bootstrap: how.Bootstrap, Join: how.Join,
 		ContextKeys: []identity.Key{c.Signer.Key()}, Logger: logger, Clock: c.Clock.Now,
 		Timing: raftfsm.Timing{Heartbeat: 800 * time.Millisecond, Commit: 10 * time.Millisecond},
 	})
@@ -157,7 +161,11 @@ func (c *Cluster) Client(name, identity string) *http.Client {
 }
 
 // Address is where a node listens.
-func (c *Cluster) Address(name string) string { return c.addrs[name] }
+func (c *Cluster) Address(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.addrs[name]
+}
 
 // Node is a running node.
 func (c *Cluster) Node(name string) *node.Node {
@@ -264,9 +272,10 @@ func (c *Cluster) end(name string, ctx context.Context) {
 // Start starts a stopped node again, on its data and its address.
 func (c *Cluster) Start(name string) {
 	c.t.Helper()
-	l, err := net.Listen("tcp", c.addrs[name])
+	l, err := net.Listen("tcp", c.Address(name))
 	c.check(err)
-	c.open(name, l, false)
+	_, formed := c.formed[name]
+	c.open(name, l, node.Config{Join: !formed})
 }
 
 func (c *Cluster) stopAll() {
