@@ -1,12 +1,12 @@
 .DEFAULT_GOAL := help
-.PHONY: help dev build test race lint fmt bench bench-hot bench-rate fuzz torture clean
+.PHONY: help dev build test race lint fmt bench bench-hot bench-rate bench-tenants bench-history fuzz torture clean
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 20s
 DATA ?= celld-data
 
 help: ## say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 dev: build ## build celld and run a whole platform on ./celld-data (DATA=DIR, ARGS="--fixture --isolate")
 	./bin/celld dev --data $(DATA) $(ARGS)
@@ -36,6 +36,12 @@ bench-hot: build ## the same at 64 connections with one tenant that takes 20% of
 
 bench-rate: build ## measure how long users wait at given rates of requests, also beside one busy tenant
 	go run ./cmd/celldbench rate $(ARGS)
+
+bench-tenants: build ## make 10,000 tenants in one cell, restart it, measure what they need and how 1,000 of them are served
+	go run ./cmd/celldbench tenants $(ARGS)
+
+bench-history: build ## measure what a request costs as one tenant grows to 1,000,000 invoices
+	go run ./cmd/celldbench history $(ARGS)
 
 fuzz: ## fuzz every decoder for FUZZTIME (20s) each
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do \

@@ -83,11 +83,36 @@ func TestRate(t *testing.T) {
 	}
 }
 
+func TestTenants(t *testing.T) {
+	rep := play(t, "tenants", "--tenants=4", "--active=2", "--invoices=2", "--connections=2", "--rounds=1", "--duration=40ms", "--warmup=5ms", "--rest=20ms")
+	if got := whats(rep); got != "first reads of active tenants; bare handler; reads; raw Raft; writes" {
+		t.Errorf("lines %q", got)
+	}
+	var told []string
+	for _, f := range rep.Facts {
+		told = append(told, f.What)
+		if f.Value <= 0 && f.What != "CPU at rest" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(told) != 2+2+4+1+4 {
+		t.Errorf("facts %q", told)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	rep := play(t, "history", "--sizes=100,300", "--customers=3", "--connections=2", "--loaders=4", "--duration=30ms", "--warmup=0s")
+	if len(rep.Lines) != 2*8 || rep.Kept < 300 {
+		t.Errorf("%d writes kept, lines %q", rep.Kept, whats(rep))
+	}
+}
+
 // TestArguments has one line for each thing that is checked.
 func TestArguments(t *testing.T) {
 	for _, args := range []string{
 		"--tenants=0", "--cells=3", "--rounds=0", "--invoices=0", "--duration=0s", "--hot=1.5", "--connections=0", "--replicas=8", "--open-files=9",
-		"--json --markdown", "rate --tenants=1", "rate --busy=-1", "rate --reads=1", "rate --in-flight=200", "rate --duration=0s", "unknown", "--unknown",
+		"--json --markdown", "rate --tenants=1", "rate --busy=-1", "rate --reads=1", "rate --in-flight=200", "rate --duration=0s", "tenants --active=0", "tenants --tenants=5 --active=6", "tenants --rest=0s", "tenants --connections=0",
+		"history --sizes=10", "history --sizes=1000,100", "history --customers=0", "history --loaders=193", "history --duration=0s", "unknown", "--unknown",
 	} {
 		var out, progress bytes.Buffer
 		if code := run(t.Context(), strings.Fields(args), &out, &progress); code != exitUsage {
@@ -101,7 +126,7 @@ func TestHelpSaysWhatThereIs(t *testing.T) {
 	if code := run(t.Context(), []string{"--help"}, &out, &progress); code != 0 {
 		t.Fatalf("exit code %d, %s", code, &progress)
 	}
-	for _, want := range []string{"ratios", "rate", "--json", "--cpuprofile", "Exit code"} {
+	for _, want := range []string{"ratios", "rate", "tenants", "history", "--json", "--cpuprofile", "Exit code"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("--help lacks %q:\n%s", want, &out)
 		}

@@ -3,6 +3,8 @@
 //
 //	ratios   how near reads and writes come to what the machine does at best
 //	rate     how long users wait at a given rate of requests
+//	tenants  what ten thousand tenants cost in a cell, at rest and under load
+//	history  what a request costs as a tenant grows to a million invoices
 //
 // The files follow it: one for each command, turns.go for work of several kinds
 // that takes turns, bench.go for what all of them share. Package target is the

@@ -21,9 +21,11 @@ const (
 
 // commands is the command line.
 type commands struct {
-	common `embed:""`
-	Ratios ratiosCommand `cmd:"" default:"withargs" help:"Reads and writes against a bare net/http handler and raw Raft, by turns (the default)."`
-	Rate   rateCommand   `cmd:"" help:"Latency at given rates of requests, also beside one busy tenant."`
+	common  `embed:""`
+	Ratios  ratiosCommand  `cmd:"" default:"withargs" help:"Reads and writes against a bare net/http handler and raw Raft, by turns (the default)."`
+	Rate    rateCommand    `cmd:"" help:"Latency at given rates of requests, also beside one busy tenant."`
+	Tenants tenantsCommand `cmd:"" help:"Ten thousand tenants in one cell: creation, start, memory, descriptors, load on some of them."`
+	History historyCommand `cmd:"" help:"Cost of requests to one tenant as its history grows to a million invoices."`
 }
 
 const about = `Measure a whole platform on this machine, which it starts in a temporary folder and removes again.
@@ -54,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "celldbench: %v; celldbench --help says more\n", err)
 		return exitUsage
 	}
-	chosen := map[string]scenario{"ratios": &c.Ratios, "rate": &c.Rate}[parsed.Command()]
+	chosen := map[string]scenario{"ratios": &c.Ratios, "rate": &c.Rate, "tenants": &c.Tenants, "history": &c.History}[parsed.Command()]
 	err = c.common.measure(ctx, parsed.Command(), chosen, stdout, stderr)
 	switch {
 	case err == nil:

@@ -9,10 +9,11 @@ import (
 
 // ratiosCommand measures reads and writes against what the machine does at best.
 type ratiosCommand struct {
-	Tenants  int `default:"100" help:"Tenants to make, each with an owner of its own (${default})."`
-	Cells    int `default:"1" help:"Over how many of the two cells the tenants are spread (${default}, since the baseline of writes is one Raft group)."`
-	Invoices int `default:"20" help:"Invoices that each tenant has before the first read (${default})."`
-	turns    `embed:""`
+	Tenants     int   `default:"100" help:"Tenants to make, each with an owner of its own (${default})."`
+	Cells       int   `default:"1" help:"Over how many of the two cells the tenants are spread (${default}, since the baseline of writes is one Raft group)."`
+	Invoices    int   `default:"20" help:"Invoices that each tenant has before the first read (${default})."`
+	Connections []int `default:"1,64,256" help:"Numbers of connections, or of callers of raw Raft (${default})."`
+	turns       `embed:""`
 }
 
 // Validate is called by the parser.
@@ -25,7 +26,7 @@ func (o *ratiosCommand) Validate() error {
 	case o.Invoices < 1:
 		return errors.New("--invoices is at least 1")
 	}
-	return o.turns.Validate()
+	return errors.Join(checkConnections(o.Connections...), o.turns.Validate())
 }
 
 func (o *ratiosCommand) play(ctx context.Context, b *bench) error {
@@ -34,5 +35,5 @@ func (o *ratiosCommand) play(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.rep.Note("%d tenants over %d of the platform's two cells, %d replicas a cell, %d invoices each", o.Tenants, o.Cells, b.Replicas, o.Invoices)
-	return o.take(ctx, b)
+	return o.take(ctx, b, o.Connections)
 }

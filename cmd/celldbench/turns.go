@@ -34,12 +34,11 @@ func (k kind) String() string {
 // minute of the machine slows all of them: reads and writes, and what the machine
 // does at best. The load is closed.
 type turns struct {
-	Connections []int         `default:"1,64,256" help:"Numbers of connections, or of callers of raw Raft (${default})."`
-	Duration    time.Duration `default:"4s" help:"How long each kind of work is measured at each number of connections, all rounds together (${default})."`
-	Rounds      int           `default:"2" help:"In how many rounds, so that the kinds of work take turns (${default})."`
-	Warmup      time.Duration `default:"500ms" help:"Load before each stretch that is not counted (${default})."`
-	Only        string        `enum:",reads,writes,baseline" default:"" help:"Only one of reads, writes, baseline; without ratios."`
-	Hot         float64       `placeholder:"SHARE" help:"Share of all requests that goes to one tenant, e.g. 0.2; it and the others are reported apart."`
+	Duration time.Duration `default:"4s" help:"How long each kind of work is measured at each number of connections, all rounds together (${default})."`
+	Rounds   int           `default:"2" help:"In how many rounds, so that the kinds of work take turns (${default})."`
+	Warmup   time.Duration `default:"500ms" help:"Load before each stretch that is not counted (${default})."`
+	Only     string        `enum:",reads,writes,baseline" default:"" help:"Only one of reads, writes, baseline; without ratios."`
+	Hot      float64       `placeholder:"SHARE" help:"Share of all requests that goes to one tenant, e.g. 0.2; it and the others are reported apart."`
 }
 
 // Validate is called by the parser.
@@ -52,7 +51,11 @@ func (o *turns) Validate() error {
 	case o.Hot < 0 || o.Hot > 1:
 		return errors.New("--hot is a share from 0 to 1")
 	}
-	for _, c := range o.Connections {
+	return nil
+}
+
+func checkConnections(all ...int) error {
+	for _, c := range all {
 		if c < 1 || c > 10_000 {
 			return errors.New("--connections are numbers from 1 to 10000")
 		}
@@ -82,8 +85,9 @@ type stage struct {
 	raft *baseline.Raw
 }
 
-// take measures everything by turns and fills in the report.
-func (o *turns) take(ctx context.Context, b *bench) error {
+// take measures everything by turns at each number of connections and fills in the
+// report.
+func (o *turns) take(ctx context.Context, b *bench, connections []int) error {
 	st := &stage{turns: o, b: b}
 	var err error
 	if st.bare, err = baseline.ServeBare(b.tenants.Sample(), slog.New(slog.NewTextHandler(b.stderr, nil))); err != nil {
@@ -100,7 +104,7 @@ func (o *turns) take(ctx context.Context, b *bench) error {
 	}
 	b.rep.Note("a read answers %d bytes, as the bare handler does; a raw entry holds %d bytes", len(b.tenants.Sample()), baseline.EntryBytes)
 	b.rep.Note("CPU: %s; others: the share of the machine's CPU that went to anything else", b.platform.CPUIncludes())
-	for _, c := range o.Connections {
+	for _, c := range connections {
 		if err := st.at(ctx, c); err != nil {
 			return err
 		}

@@ -108,3 +108,26 @@ func (w *worker) loop(ctx context.Context, phase *atomic.Int32) {
 		}
 	}
 }
+
+// Count makes n calls, by callers who each make the next one when their last one was
+// answered.
+func Count(ctx context.Context, callers []Caller, n int) (*Result, error) {
+	var left atomic.Int64
+	left.Store(int64(n))
+	each := results(len(callers))
+	began := time.Now()
+	var wg sync.WaitGroup
+	for i, c := range callers {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 && ctx.Err() == nil {
+				start := time.Now()
+				_, err := c.Call(ctx)
+				each[i].count(time.Since(start), err)
+			}
+		})
+	}
+	wg.Wait()
+	all := Joined(each)
+	all.Elapsed = time.Since(began)
+	return all, context.Cause(ctx)
+}

@@ -188,3 +188,16 @@ func TestFailedCallsAreNoLatencies(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+func TestCountMakesSoManyCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		r, err := Count(t.Context(), callers(4, &calls, always(10*time.Millisecond)), 102)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Calls != 102 || calls.Load() != 102 || r.Elapsed != 260*time.Millisecond || r.Latency.Max() != 10*time.Millisecond {
+			t.Errorf("%d calls, counted %d, in %v", calls.Load(), r.Calls, r.Elapsed)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,7 +80,7 @@ func (t *Platform) Footprint() (Footprint, error) {
 
 // AtRest collects this process's garbage and tells what is held.
 func (t *Platform) AtRest() (Footprint, error) {
-	runtime.GC()
+	debug.FreeOSMemory()
 	return t.Footprint()
 }
 
@@ -89,8 +90,8 @@ func (f Footprint) most(o Footprint) Footprint {
 		Files: max(f.Files, o.Files), MostFiles: max(f.MostFiles, o.MostFiles)}
 }
 
-// watchEvery is how often a Watch looks.
-const watchEvery = 200 * time.Millisecond
+// WatchEvery is how often a Watch looks.
+const WatchEvery = 200 * time.Millisecond
 
 // Watch looks at what is held again and again until it is ended, and then tells
 // the most of each.
@@ -100,7 +101,7 @@ func (t *Platform) Watch() (end func() (Footprint, error)) {
 	var failed error
 	go func() {
 		defer close(done)
-		ticker := time.NewTicker(watchEvery)
+		ticker := time.NewTicker(WatchEvery)
 		defer ticker.Stop()
 		for over := false; !over; {
 			select {

@@ -2,6 +2,7 @@ package target
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 
 	"celld/cmd/celldbench/load"
 )
@@ -194,4 +196,59 @@ func (ts *Tenants) Listers(n, i int, query url.Values) []load.Caller {
 		all = append(all, load.NewConn(ts.addr, request, http.StatusOK))
 	}
 	return all
+}
+
+// sweep reads the first invoice of each active tenant, once: what is read first.
+type sweep struct {
+	ts   *Tenants
+	next *atomic.Int64
+}
+
+// Next implements load.Requests.
+func (s sweep) Next() (request []byte, class int) {
+	i := int(s.next.Add(1)-1) % s.ts.shape.Active
+	return s.ts.get(&s.ts.all[i], "invoices/1"), 0
+}
+
+// Sweepers makes n connections that together read once from each active tenant, if
+// they make as many calls as there are.
+func (ts *Tenants) Sweepers(n int) []load.Caller {
+	shared := sweep{ts, &atomic.Int64{}}
+	var all []load.Caller
+	for range n {
+		all = append(all, load.NewConn(ts.addr, shared, http.StatusOK))
+	}
+	return all
+}
+
+// Place is how far a walk through a tenant's invoices has come.
+type Place struct {
+	Cursor string // to the page behind it; "" at the beginning
+	passed uint64
+}
+
+// Walk goes on through the list of the i-th tenant's invoices until it has passed so
+// many of them, which are not all.
+func (ts *Tenants) Walk(ctx context.Context, i int, at *Place, to uint64) error {
+	t := &ts.all[i]
+	c := ts.gateway.As(t.token)
+	for at.passed < to {
+		var page struct {
+			Items      []struct{ InvoiceID uint64 }
+			NextCursor string
+		}
+		query := url.Values{"limit": {strconv.FormatUint(min(to-at.passed, 500), 10)}}
+		if at.Cursor != "" {
+			query.Set("cursor", at.Cursor)
+		}
+		if err := c.Get(ctx, "/tenants/"+t.id+"/invoices", query, &page); err != nil {
+			return err
+		}
+		if page.NextCursor == "" {
+			return fmt.Errorf("tenant %s: the list ended before %d invoices", t.id, to)
+		}
+		at.Cursor = page.NextCursor
+		at.passed += uint64(len(page.Items))
+	}
+	return nil
 }

@@ -253,3 +253,6 @@ func (ts *Tenants) highest(ctx context.Context, i int) (uint64, error) {
 	}
 	return list.Items[0].InvoiceID, nil
 }
+
+// Invoices is how many invoices the i-th tenant had when it was made or last grown.
+func (ts *Tenants) Invoices(i int) uint64 { return ts.all[i].invoices.Load() }
