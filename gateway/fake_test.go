@@ -14,6 +14,7 @@ import (
 	"celld/gateway/problem"
 	"celld/raftfsm"
 	"celld/raftfsm/mtls"
+	"celld/raftfsm/verify"
 	"celld/store/tenant"
 )
 
@@ -43,7 +44,35 @@ type fakeCell struct {
 
 	mu     sync.Mutex
 	leader string
-	broken bool // provisioning is refused
+	broken bool                     // provisioning is refused
+	marked string                   // the uid that mark "M1" was set for
+	finds  map[string]verify.Result // what a node has found at it, where it is not the usual
+}
+
+// answerMark answers as a node does that was asked about a mark.
+func (c *fakeCell) answerMark(w http.ResponseWriter, r *http.Request, name, mark string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found, special := c.finds[name]
+	if !special {
+		found = verify.Result{State: verify.Done, Digest: "d1", Index: 9, Applied: 7, Sequence: 3, Rows: 11}
+	}
+	if c.marked == "" || mark != "M1" || found.State == "" {
+		problem.Write(w, r, verify.ErrNoMark)
+		return
+	}
+	found.Mark, found.Target = mark, c.marked
+	_ = writeJSON(w, 200, found)
+}
+
+// find sets what a node has found at a mark: the zero result for nothing yet.
+func (c *fakeCell) find(name string, r verify.Result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.finds == nil {
+		c.finds = make(map[string]verify.Result)
+	}
+	c.finds[name] = r
 }
 
 func (c *fakeCell) leads() string {
@@ -163,8 +192,8 @@ func (n *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = writeJSON(w, 200, map[string]any{"cell": n.cell.name, "cellKey": n.cell.key, "node": n.name, "isLeader": n.cell.leads() == n.name, "ready": true, "applied": 7, "term": 2})
 		return
 	}
-	if strings.HasSuffix(r.URL.Path, "/digest") {
-		_ = writeJSON(w, 200, map[string]any{"index": 7, "sequence": 3, "digest": "d1"})
+	if mark, ok := strings.CutPrefix(r.URL.Path, "/internal/marks/"); ok {
+		n.cell.answerMark(w, r, n.name, mark)
 		return
 	}
 	who, err := n.cell.verifier.Verify(r.Header.Get(identity.Header))
@@ -179,6 +208,12 @@ func (n *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/internal/") {
 		n.cell.mu.Lock()
 		broken := n.cell.broken
+		if mark := who.Act == identity.ByVerify && r.Method == http.MethodPost && r.URL.Path == "/internal/tenants/"+string(who.UID)+"/marks"; mark {
+			n.cell.marked = string(who.UID)
+			n.cell.mu.Unlock()
+			_ = writeJSON(w, 200, map[string]any{"mark": "M1", "index": 9})
+			return
+		}
 		n.cell.mu.Unlock()
 		if broken || who.Act != identity.ByProvision || r.URL.Path != "/internal/tenants/"+string(who.UID) {
 			problem.Write(w, r, raftfsm.ErrBusy)

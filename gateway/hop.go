@@ -234,3 +234,10 @@ func provisionContext(gateway string, p tenant.Placement, c *cell) identity.Cont
 	return identity.Context{Cell: c.name, CellKey: c.key, Act: identity.ByProvision, Actor: tenant.UserID("gateway:" + gateway),
 		Tenant: p.Tenant, UID: p.UID, Epoch: p.Epoch}
 }
+
+// verifyContext is what a gateway has a tenant's replicas compared with.
+func verifyContext(gateway string, p tenant.Placement, c *cell) identity.Context {
+	who := provisionContext(gateway, p, c)
+	who.Act = identity.ByVerify
+	return who
+}

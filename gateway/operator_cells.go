@@ -18,12 +18,8 @@ import (
 	"celld/store/tenant"
 )
 
-// probeTimeout bounds a question to a node about itself, digestTimeout one that
-// makes it read all that a tenant has.
-const (
-	probeTimeout  = time.Second
-	digestTimeout = 25 * time.Second
-)
+// probeTimeout bounds a question to a node about itself.
+const probeTimeout = time.Second
 
 // nodeStatus is what a node says about itself; more than this is passed over.
 type nodeStatus struct {
@@ -278,58 +274,4 @@ func (g *Gateway) keyOf(ctx context.Context, cellName string, addresses map[stri
 			After(time.Second).Because(last)
 	}
 	return key, region, nil
-}
-
-type replicaJSON struct {
-	Node     string `json:"node"`
-	Index    uint64 `json:"appliedIndex"`
-	Sequence uint64 `json:"sequence"`
-	Digest   string `json:"digest,omitempty"`
-	Problem  string `json:"problem,omitempty"`
-}
-
-type replicasJSON struct {
-	TenantID tenant.ID       `json:"tenantId"`
-	Cell     tenant.CellName `json:"cell"`
-	Epoch    tenant.Epoch    `json:"epoch"`
-	Equal    bool            `json:"equal"` // all replicas answered with one sequence and one digest
-	Replicas []replicaJSON   `json:"replicas"`
-}
-
-// operatorReplicas has each replica digest the tenant's content. Replicas that are
-// asked while writes go on may stand at different sequences; those at the same
-// one have equal digests.
-func (g *Gateway) operatorReplicas(o *operation) error {
-	if err := noQuery(o.r); err != nil {
-		return err
-	}
-	t, err := g.tenantInPath(o)
-	if err != nil {
-		return err
-	}
-	p := t.Placement
-	if err := g.record(o, directory.AuditEntry{Tenant: p.Tenant, UID: p.UID}); err != nil {
-		return err
-	}
-	c, err := g.cells.find(p.Cell, true)
-	if err != nil {
-		return err
-	}
-	out := replicasJSON{TenantID: p.Tenant, Cell: p.Cell, Epoch: p.Epoch, Equal: true}
-	out.Replicas = each(c.nodes, func(n *node) replicaJSON {
-		var d struct {
-			Index    uint64 `json:"index"`
-			Sequence uint64 `json:"sequence"`
-			Digest   string `json:"digest"`
-		}
-		if err := g.askNode(o.r.Context(), n, "/internal/tenants/"+string(p.UID)+"/digest", digestTimeout, &d); err != nil {
-			return replicaJSON{Node: n.name, Problem: err.Error()}
-		}
-		return replicaJSON{Node: n.name, Index: d.Index, Sequence: d.Sequence, Digest: d.Digest}
-	})
-	first := out.Replicas[0]
-	for _, r := range out.Replicas {
-		out.Equal = out.Equal && r.Problem == "" && r.Sequence == first.Sequence && r.Digest == first.Digest
-	}
-	return o.answer(http.StatusOK, out, false)
 }

@@ -66,9 +66,15 @@ func TestOperatorAudit(t *testing.T) {
 			w.operator(t, "GET", target[:strings.LastIndex(target, "/")], nil).want(t, 200).into(t, &tokens)
 			target = target[:strings.LastIndex(target, "/")+1] + tokens.Items[0].TokenID
 		}
+		if r.name == "show-verification" {
+			target = target[:strings.LastIndex(target, "/")+1] + "M1"
+		}
 		a := w.operator(t, r.method, target, bodies[r.name])
-		if a.status != 200 && a.status != 201 && a.status != 204 {
+		if a.status != 200 && a.status != 201 && a.status != 202 && a.status != 204 {
 			t.Errorf("%s: %d %s", r.name, a.status, a.body)
+		}
+		if r.name == "show-verification" {
+			continue // verify-tenant, which it follows, left the row
 		}
 		found := slices.ContainsFunc(rows(), func(e auditJSON) bool {
 			return e.ID > before[0].ID+1 && strings.HasPrefix(e.Actor, "operator:") && (r.changes || e.Action == r.name)
@@ -150,7 +156,7 @@ func TestOperatorCells(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
-	var replicas replicasJSON
+	var replicas verificationJSON
 	w.register(t, c, c.addresses())
 	w.operator(t, "GET", "/tenants/T7/replicas", nil).want(t, 200).into(t, &replicas)
 	if !replicas.Equal || len(replicas.Replicas) != 3 || replicas.Replicas[1].Digest != "d1" {

@@ -43,9 +43,13 @@ type Config struct {
 	Slots   chan struct{} // shared by the process's nodes, see store.NewSlots; nil for one of its own
 	Timing  raftfsm.Timing
 	Limits  raftfsm.Limits
-	Logger  *slog.Logger          // nil for none
-	Metrics prometheus.Registerer // nil for none; two nodes of a process need wrapped ones
-	Clock   func() time.Time      // stamps commands and dates contexts; nil for time.Now
+	// DigestEvery is within which time each tenant's replicas are compared, and
+	// DigestRate how many bytes a second that may read; 0 for a day and 16 MiB.
+	DigestEvery time.Duration
+	DigestRate  int64
+	Logger      *slog.Logger          // nil for none
+	Metrics     prometheus.Registerer // nil for none; two nodes of a process need wrapped ones
+	Clock       func() time.Time      // stamps commands and dates contexts; nil for time.Now
 }
 
 func (c *Config) complete() error {

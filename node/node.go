@@ -19,6 +19,7 @@ import (
 	"celld/node/api"
 	"celld/raftfsm"
 	"celld/raftfsm/cellfsm"
+	"celld/raftfsm/verify"
 	"celld/store"
 	"celld/store/fault"
 	"celld/store/tenant"
@@ -41,6 +42,8 @@ type Node struct {
 	space    *cellfsm.Space
 	mux      *raftfsm.Mux
 	group    *raftfsm.Group
+	digests  *verify.Verifier
+	looker   *looker
 	gate     *gate
 	http     *http.Server
 	verifier atomic.Pointer[identity.Verifier] // nil until the cell has its key
@@ -96,15 +99,20 @@ func open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, space: space, failed: make(chan error, 1)}
+	n := &Node{cfg: cfg, space: space, looker: newLooker(cfg.PKI, cfg.resolve), failed: make(chan error, 1)}
+	n.digests = n.newVerifier()
+	space.OnMark(n.digests.Look)
 	if n.mux, err = raftfsm.NewMux(cfg.Listener, cfg.PKI); err != nil {
 		return nil, errors.Join(err, space.Close())
 	}
 	if n.group, err = n.openGroup(); err != nil {
 		return nil, errors.Join(err, ignoreClosed(n.mux.Close()), space.Close())
 	}
+	if err = n.digests.Start(n.group); err != nil {
+		return nil, errors.Join(err, n.group.Close(), ignoreClosed(n.mux.Close()), space.Close())
+	}
 	server := api.New(api.Config{
-		Cell: cfg.Cell, Node: cfg.Name, Log: n.group, Space: space, Verifier: n.verifier.Load,
+		Cell: cfg.Cell, Node: cfg.Name, Log: n.group, Space: space, Digests: n.digests, Verifier: n.verifier.Load,
 		Ready: n.Ready, Leader: n.leader, Status: n.Status, Members: members{n}, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
 	n.gate = newGate(server)
@@ -319,6 +327,8 @@ func (n *Node) close(ctx context.Context) error {
 	if err != nil {
 		err = n.http.Close()
 	}
+	n.digests.Close()
+	n.looker.close()
 	err = errors.Join(err, n.group.Close(), ignoreClosed(n.mux.Close()))
 	n.running.Wait()
 	return errors.Join(err, n.space.Close())

@@ -21,6 +21,7 @@ import (
 	"celld/node/api"
 	"celld/node/nodetest"
 	"celld/raftfsm/mtls"
+	"celld/raftfsm/verify"
 	"celld/store/tenant"
 )
 
@@ -44,14 +45,33 @@ func TestStatusAndInnerPort(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	c.EnsureSame()
-	digest := nodetest.Request{Method: http.MethodGet, Path: "/internal/tenants/" + string(tenant7.UID) + "/digest"}
-	one, err1 := c.Ask(leader, "", digest)
-	two, err2 := c.Ask(follower, "", digest)
-	if err1 != nil || err2 != nil || one.Status != http.StatusOK || string(one.Body) != string(two.Body) {
-		t.Errorf("%s and %s", one.Body, two.Body)
+	mark := nodetest.Request{Method: http.MethodPost, Path: "/internal/tenants/" + string(tenant7.UID) + "/marks"}
+	vouched := c.Context(nodetest.Caller{User: "U7", Tenant: tenant7})
+	vouched.Act, vouched.Role, vouched.Revision = identity.ByVerify, 0, 0
+	var marked api.Marked
+	if a := c.Do(c.Sign(vouched), mark); a.Status != http.StatusOK || a.Into(&marked) != nil || marked.Mark == "" {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	if a, _ := c.Ask(leader, "", nodetest.Request{Method: http.MethodGet, Path: "/internal/tenants/x/digest"}); a.Status != http.StatusNotFound {
-		t.Errorf("digest of no tenant: %d", a.Status)
+	for name, token := range map[string]string{
+		"nobody's": "", "a member's": c.Sign(c.Context(nodetest.Caller{User: "U7", Role: tenant.Owner, Tenant: tenant7})),
+	} {
+		if a := c.Do(token, mark); a.Status != http.StatusUnauthorized {
+			t.Errorf("%s mark: %d %s", name, a.Status, a.Body)
+		}
+	}
+	digest := nodetest.Request{Method: http.MethodGet, Path: "/internal/marks/" + marked.Mark}
+	found := func(node string) (r verify.Result) {
+		nodetest.Await(t, "a digest of "+node, func() bool {
+			a, err := c.Ask(node, "", digest)
+			return err == nil && a.Status == http.StatusOK && a.Into(&r) == nil && r.State == verify.Done
+		})
+		return r
+	}
+	if one, two := found(leader), found(follower); one != two || one.Index != marked.Index || one.Rows == 0 {
+		t.Errorf("%+v and %+v", one, two)
+	}
+	if a, _ := c.Ask(leader, "", nodetest.Request{Method: http.MethodGet, Path: "/internal/marks/x"}); a.Slug() != "no-such-mark" {
+		t.Errorf("no mark: %d %s", a.Status, a.Body)
 	}
 
 	// A node of the cell looks, but does not act; a node of another cell gets nothing.
@@ -65,6 +85,7 @@ func TestStatusAndInnerPort(t *testing.T) {
 	}{
 		{mate, digest, http.StatusOK},
 		{mate, list, http.StatusForbidden},
+		{mate, mark, http.StatusForbidden},
 		{mate, nodetest.Request{Method: http.MethodPut, Path: "/internal/tenants/" + string(tenant7.UID)}, http.StatusForbidden},
 		{stranger, digest, http.StatusForbidden},
 		{stranger, list, http.StatusForbidden},

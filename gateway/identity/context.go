@@ -37,6 +37,8 @@ const (
 	// ByOperator is an operator's act on the cell itself, for which the gateway
 	// vouches. It names no tenant.
 	ByOperator Act = "operator"
+	// ByVerify is the gateway's own act of having the tenant's replicas compared.
+	ByVerify Act = "verify"
 )
 
 // Context is what one signed context says. It is comparable.
@@ -76,7 +78,7 @@ func (c Context) complete() bool {
 	switch c.Act {
 	case ByMember:
 		return c.Role >= tenant.Viewer && c.Role <= tenant.Owner
-	case ByProvision:
+	case ByProvision, ByVerify:
 		return c.Role == 0 && c.Revision == 0
 	}
 	return false

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -54,15 +53,10 @@ type NewMember struct {
 	Address  string `json:"address"`  // under which the cell's nodes reach it
 }
 
-// Digest is one replica's content of a tenant. Replicas with the same sequence
-// have the same digest.
-type Digest struct {
-	Tenant   tenant.ID    `json:"tenantId"`
-	UID      tenant.UID   `json:"uid"`
-	Epoch    tenant.Epoch `json:"epoch"`
-	Index    uint64       `json:"index"` // the last log entry with an effect in the content
-	Sequence uint64       `json:"sequence"`
-	Digest   string       `json:"digest"` // SHA-256, hexadecimal
+// Marked answers who has a tenant's replicas compared.
+type Marked struct {
+	Mark  string `json:"mark"`
+	Index uint64 `json:"index"` // the log entry at which they are
 }
 
 // Provisioned answers a provisioning.
@@ -122,23 +116,36 @@ func (s *Server) provisionTenant(c *call) (answer, error) {
 	}, nil
 }
 
-func (s *Server) digestTenant(c *call) (answer, error) {
-	uid := tenant.UID(c.vars["uid"])
-	if !uid.Valid() {
+// markTenant has all replicas look at a tenant at one log entry. Like provisioning
+// it is a gateway's own act.
+func (s *Server) markTenant(c *call) (answer, error) {
+	by, err := s.context(c.r)
+	if err != nil {
+		return answer{}, err
+	}
+	if by.Act != identity.ByVerify || string(by.UID) != c.vars["uid"] {
+		return answer{}, identity.ErrBadContext
+	}
+	row, err := s.cfg.Space.Tenant(by.UID)
+	if err != nil {
+		return answer{}, err
+	}
+	if row.ID != by.Tenant {
 		return answer{}, fault.Unknown()
 	}
-	f, release, err := s.cfg.Space.Acquire(string(uid))
-	if err != nil {
-		return answer{}, err
-	}
-	defer release()
-	sum, at, err := f.Digest(c.r.Context())
-	if err != nil {
-		return answer{}, err
-	}
-	return answer{status: http.StatusOK, epoch: at.Epoch, index: at.Applied, body: Digest{
-		Tenant: at.Tenant, UID: at.UID, Epoch: at.Epoch, Index: at.Applied, Sequence: at.Sequence, Digest: hex.EncodeToString(sum[:]),
-	}}, nil
+	mark, index, err := s.cfg.Digests.Mark(c.r.Context(), string(by.UID), true)
+	return answer{status: http.StatusOK, body: Marked{mark, index}}, err
+}
+
+// markWait bounds how long the answer about a mark waits for this replica's digest.
+const markWait = time.Second
+
+// markResult tells what this replica has found at a mark.
+func (s *Server) markResult(c *call) (answer, error) {
+	ctx, cancel := context.WithTimeout(c.r.Context(), markWait)
+	defer cancel()
+	r, err := s.cfg.Digests.Result(ctx, c.vars["mark"])
+	return answer{status: http.StatusOK, body: r}, err
 }
 
 // byOperator makes sure that a gateway vouches for an operator.

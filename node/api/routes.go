@@ -36,11 +36,12 @@ func Routes() []Route {
 }
 
 // internalRoutes are for gateways and for the cell's own nodes, never for a
-// member. What changes anything needs a signed context.
+// member. What changes anything, and marking, needs a signed context.
 func internalRoutes() []Route {
 	return []Route{
 		{"provisionTenant", http.MethodPut, "/internal/tenants/{uid}", tenant.ProvisionStore, (*Server).provisionTenant},
-		{"digestTenant", http.MethodGet, "/internal/tenants/{uid}/digest", 0, (*Server).digestTenant},
+		{"markTenant", http.MethodPost, "/internal/tenants/{uid}/marks", 0, (*Server).markTenant},
+		{"markResult", http.MethodGet, "/internal/marks/{mark}", 0, (*Server).markResult},
 		{"status", http.MethodGet, "/internal/status", 0, (*Server).status},
 		{"addMember", http.MethodPost, "/internal/members", 0, (*Server).addMember},
 		{"removeMember", http.MethodPost, "/internal/members/{node}/remove", 0, (*Server).removeMember},

@@ -19,6 +19,7 @@ import (
 	"celld/gateway/problem"
 	"celld/raftfsm"
 	"celld/raftfsm/cellfsm"
+	"celld/raftfsm/verify"
 	"celld/store/fault"
 	"celld/store/tenant"
 )
@@ -49,12 +50,19 @@ type Members interface {
 	Remove(ctx context.Context, node string) error
 }
 
+// Digests compares replicas of a tenant at one log entry.
+type Digests interface {
+	Mark(ctx context.Context, uid string, urgent bool) (mark string, index uint64, err error)
+	Result(ctx context.Context, mark string) (verify.Result, error)
+}
+
 // Config is what a Server needs; all but Metrics is required.
 type Config struct {
 	Cell     tenant.CellName
 	Node     string
 	Log      Log
 	Space    *cellfsm.Space
+	Digests  Digests
 	Verifier func() *identity.Verifier         // nil until the cell has its key
 	Ready    func() bool                       // whether this replica may answer at all
 	Leader   func() (node string, leader bool) // who leads, as far as known, and whether it is this node

@@ -11,6 +11,7 @@ const (
 	UpdateCustomerNumber  raftfsm.Number = 4
 	CreateInvoiceNumber   raftfsm.Number = 5
 	UpdateInvoiceNumber   raftfsm.Number = 6
+	MarkNumber            raftfsm.Number = 7
 )
 
 // FeatureLevel is the level that a cell made by this program starts with. New
@@ -27,5 +28,6 @@ func Commands(space *Space) *raftfsm.Table {
 		raftfsm.DefinePlanned(UpdateCustomerNumber, "update-customer", raftfsm.TenantWrite, updateCustomer),
 		raftfsm.DefinePlanned(CreateInvoiceNumber, "create-invoice", raftfsm.TenantWrite, createInvoice),
 		raftfsm.DefinePlanned(UpdateInvoiceNumber, "update-invoice", raftfsm.TenantWrite, updateInvoice),
+		raftfsm.DefineMark(MarkNumber, "mark", space.look),
 	)
 }

@@ -24,6 +24,7 @@ type Space struct {
 	tenants *store.Handles
 	failed  chan error // holds the first error that ends the node
 	key     atomic.Pointer[tenant.CellKey]
+	onMark  raftfsm.Look // nil for nobody
 
 	// swap is held to read while a file is being opened, and to write while
 	// Install replaces files: nothing opens a file that is about to go. Install
@@ -62,6 +63,16 @@ func OpenSpace(dir string, maxOpen int, slots chan struct{}, log *slog.Logger) (
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// OnMark has look called for each mark that is applied. It is called before the
+// first apply.
+func (s *Space) OnMark(look raftfsm.Look) { s.onMark = look }
+
+func (s *Space) look(c *raftfsm.Command, m raftfsm.Mark, index uint64, f *store.File, why error) {
+	if s.onMark != nil {
+		s.onMark(c, m, index, f, why)
+	}
 }
 
 func (s *Space) cellPath() string { return filepath.Join(s.dir, "cell.db") }
@@ -150,6 +161,17 @@ func (s *Space) Tenants() ([]Tenant, error) {
 			func(r *store.Row) error { rows = append(rows, scanTenant(r)); return nil })
 	})
 	return rows, err
+}
+
+// UIDs lists the cell's tenants, and cell.db as "".
+func (s *Space) UIDs() ([]string, error) {
+	s.swap.RLock()
+	defer s.swap.RUnlock()
+	uids := []string{""}
+	err := s.view(func(c *store.Conn) error {
+		return c.Query("SELECT uid FROM tenant ORDER BY uid", func(r *store.Row) error { uids = append(uids, r.ColumnText(0)); return nil })
+	})
+	return uids, err
 }
 
 // Count is how many tenants the cell stores.

@@ -53,7 +53,7 @@ func (c *Command) call(out io.Writer, fn func(*session) error) error {
 	}
 	defer cl.Close()
 	err = fn(&session{Client: cl, out: out, json: c.JSON})
-	if err != nil && c.JSON {
+	if err != nil && c.JSON && !errors.As(err, new(*shown)) {
 		err = errors.Join(err, printJSON(out, problemOf(err)))
 	}
 	return err
@@ -145,3 +145,16 @@ func (s *session) list(ctx context.Context, path string, query url.Values, limit
 }
 
 func number(n int) json.Number { return json.Number(strconv.Itoa(n)) }
+
+// shown is a failure whose document is on standard output already.
+type shown struct{ error }
+
+// Unwrap returns the failure.
+func (s *shown) Unwrap() error { return s.error }
+
+func told(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &shown{err}
+}

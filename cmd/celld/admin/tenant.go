@@ -15,6 +15,7 @@ type tenantCommand struct {
 	Create  tenantCreate  `cmd:"" help:"Create a tenant."`
 	Suspend tenantSuspend `cmd:"" help:"Refuse a tenant's users until it is resumed."`
 	Resume  tenantResume  `cmd:"" help:"Let a suspended tenant's users in again."`
+	Verify  tenantVerify  `cmd:"" help:"Compare the content of a tenant's replicas at one log entry."`
 }
 
 func tenantColumns() []column {

@@ -61,7 +61,7 @@ func (p *port) passes(t *testing.T) {
 func (p *port) certificates(t *testing.T) {
 	sign := p.sign(t, time.Now)
 	token := http.Header{"Celld-Context": {sign(p.good)}}
-	for _, route := range []string{p.target(), "/internal/status", "/internal/tenants/" + string(p.good.UID) + "/digest"} {
+	for _, route := range []string{p.target(), "/internal/status", "/internal/marks/x"} {
 		if status, err := p.try(t, "", http.MethodGet, route, token); err == nil {
 			t.Errorf("%s without a client certificate: %d", route, status)
 		}
@@ -76,6 +76,9 @@ func (p *port) certificates(t *testing.T) {
 	}
 	if status, err := p.try(t, p.cell+"/n1", http.MethodPut, "/internal/tenants/"+string(p.good.UID), token); err == nil && status != http.StatusForbidden {
 		t.Errorf("a provisioning by a node: %d", status)
+	}
+	if status, err := p.try(t, p.cell+"/n1", http.MethodPost, "/internal/tenants/"+string(p.good.UID)+"/marks", token); err == nil && status != http.StatusForbidden {
+		t.Errorf("a mark by a node: %d", status)
 	}
 }
 
