@@ -15,11 +15,12 @@ import (
 // their effect.
 const KeyTable = `
 CREATE TABLE idempotency (
-  tenant_id TEXT NOT NULL,
-  identity BLOB NOT NULL, -- Key.Identity
+  tenant_id TEXT NOT NULL, sequence INTEGER NOT NULL, -- of the command that had the effect
+  identity BLOB NOT NULL,                             -- Key.Identity
   payload_hash BLOB NOT NULL, result BLOB NOT NULL, created_at INTEGER NOT NULL,
-  PRIMARY KEY (tenant_id, identity)
+  PRIMARY KEY (tenant_id, sequence)
 ) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX idempotency_identity ON idempotency (tenant_id, identity);
 `
 
 // Identity is what a key is found by within its file: the first 16 bytes of a hash
@@ -56,13 +57,15 @@ func lookUp(c *store.Conn, t tenant.ID, k *Key) ([]byte, error) {
 // record stores the result of a key's one effect. A key that is there already is
 // an error that store.IsUnique knows.
 func record(tx *store.Tx, k *Key, out []byte) error {
-	return tx.Query("INSERT INTO idempotency (tenant_id, identity, payload_hash, result, created_at) VALUES (?, ?, ?, ?, ?)",
-		nil, string(tx.Control().Tenant), k.Identity(), k.Hash[:], out, tx.Now)
+	ctl := tx.Control()
+	return tx.Query("INSERT INTO idempotency (tenant_id, sequence, identity, payload_hash, result, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+		nil, string(ctl.Tenant), ctl.Sequence+1, k.Identity(), k.Hash[:], out, tx.Now)
 }
 
 // takeBack undoes record.
-func takeBack(tx *store.Tx, k *Key) error {
-	return tx.TakeBack("DELETE FROM idempotency WHERE tenant_id = ? AND identity = ?", string(tx.Control().Tenant), k.Identity())
+func takeBack(tx *store.Tx) error {
+	ctl := tx.Control()
+	return tx.TakeBack("DELETE FROM idempotency WHERE tenant_id = ? AND sequence = ?", string(ctl.Tenant), ctl.Sequence+1)
 }
 
 // refusalOf returns err's refusal, or nil if err is none: a fault of any kind but

@@ -126,7 +126,7 @@ func (f *fsm) runPlanned(tx *store.Tx, def Definition, c *Command) ([]byte, *ver
 	if err := write(); err != nil {
 		v := verdictOn(err)
 		if v.refusal != nil && c.Key != nil {
-			if err := takeBack(tx, c.Key); err != nil {
+			if err := takeBack(tx); err != nil {
 				return nil, &verdict{failure: err}
 			}
 		}

@@ -49,12 +49,8 @@ func next(tx *store.Tx, table string) (int64, error) {
 func record(tx *store.Tx, c *raftfsm.Command, event Event, object int64, version Version) error {
 	ctl := tx.Control()
 	sequence := ctl.Sequence + 1 // the command's own: the apply machinery counts after the handler
-	var identity []byte
-	if c.Key != nil {
-		identity = c.Key.Identity()
-	}
-	_, err := tx.Exec("INSERT INTO audit (tenant_id, sequence, at, actor, event, object_id, version, epoch, identity) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		string(ctl.Tenant), sequence, tx.Now, c.Actor, string(event), object, int64(version), uint64(ctl.Epoch), identity)
+	_, err := tx.Exec("INSERT INTO audit (tenant_id, sequence, at, actor, event, object_id, version, epoch) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		string(ctl.Tenant), sequence, tx.Now, c.Actor, string(event), object, int64(version), uint64(ctl.Epoch))
 	return err
 }
 

@@ -54,7 +54,6 @@ CREATE TABLE audit (
   tenant_id TEXT NOT NULL, sequence INTEGER NOT NULL, at INTEGER NOT NULL,
   actor TEXT NOT NULL, event TEXT NOT NULL, object_id INTEGER NOT NULL, version INTEGER NOT NULL,
   epoch INTEGER NOT NULL,
-  identity BLOB, -- of the command's key: keys are found in order of time without an index of their own
   PRIMARY KEY (tenant_id, sequence)
 ) STRICT, WITHOUT ROWID;
 CREATE VIEW outbox AS SELECT tenant_id, sequence, at, event, object_id, version FROM audit;

@@ -75,9 +75,9 @@ func prune(tx *store.Tx, c *raftfsm.Command, b Prune) (Pruned, error) {
 			(SELECT session_id FROM session WHERE expires_at < ? ORDER BY expires_at, session_id LIMIT ?)`, b.Sessions},
 		{`DELETE FROM invite WHERE invite_id IN
 			(SELECT invite_id FROM invite WHERE expires_at < ? ORDER BY expires_at, invite_id LIMIT ?)`, b.Invites},
-		{`DELETE FROM idempotency WHERE (tenant_id, identity) IN
-			(SELECT tenant_id, identity FROM idempotency WHERE created_at < ?
-			 ORDER BY created_at, tenant_id, identity LIMIT ?)`, b.Keys},
+		{`DELETE FROM idempotency WHERE (tenant_id, sequence) IN
+			(SELECT tenant_id, sequence FROM idempotency WHERE created_at < ?
+			 ORDER BY created_at, tenant_id, sequence LIMIT ?)`, b.Keys},
 		{`DELETE FROM audit WHERE id IN
 			(SELECT id FROM audit WHERE at < ? AND id < (SELECT max(id) FROM audit) ORDER BY id LIMIT ?)`, b.Audit},
 	} {
