@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -102,7 +104,7 @@ func TestLostUpdatesAreHeardOf(t *testing.T) {
 				release()
 			}
 		},
-		"committer": func(h *Handles, _ *File, _ string) { h.behind.commit(h.byKey["0"]) },
+		"committer": func(h *Handles, _ *File, _ string) { _ = h.behind.commit(h.byKey["0"]) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var heard atomic.Int32
@@ -176,7 +178,7 @@ func TestWALOfABusyFileStaysBounded(t *testing.T) {
 	}
 	defer release()
 	f.behind = false
-	const bound = 40 * checkpointEvery
+	const bound = 10_000
 	var first []byte
 	wal, err := os.Open(paths[0] + "-wal")
 	if err != nil {
@@ -203,8 +205,95 @@ func TestWALOfABusyFileStaysBounded(t *testing.T) {
 		case first == nil:
 			first = head
 		case !bytes.Equal(first, head):
+			if f.wal.bytes.Load() >= checkpointBytes {
+				t.Errorf("begun anew it has %d bytes", f.wal.bytes.Load())
+			}
 			return
 		}
 	}
 	t.Errorf("after %d updates the WAL has never begun anew", bound)
+}
+
+// fill applies n commands in one update, each with a text of size bytes.
+func fill(t *testing.T, f *File, from, n, size int) {
+	t.Helper()
+	if err := f.Update(func(tx *Tx) error {
+		for i := range n {
+			if err := tx.Direct(func() error {
+				tx.Control().Applied++
+				return tx.Query("INSERT INTO note (body) VALUES (?)", nil, fmt.Sprint((from+i)*7919%1_000_003, strings.Repeat("x", size)))
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is held in memory is not more than the estimate, which the budget counts.
+func TestEstimateOfWhatIsNotCommittedIsNotTooLow(t *testing.T) {
+	h, paths := newHandles(t, 1, 1, func(err error) { t.Error(err) })
+	f, release, err := h.Acquire("0", paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	const frame = pageSize + 24
+	random, given := rand.New(rand.NewPCG(5, 6)), 0
+	var before int64
+	for range 60 {
+		n, size := 1+random.IntN(40), random.IntN(300)
+		fill(t, f, given, n, size)
+		given += n
+		charged := h.budget.used.Load()
+		if charged == 0 || charged != f.charged {
+			t.Fatalf("%d bytes are charged, %d for the only file", charged, f.charged)
+		}
+		if err := f.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if held := (f.wal.bytes.Load() - before) / frame * pageSize; held > charged {
+			t.Errorf("%d commands of %d bytes held %d bytes, the estimate was %d", n, size, held, charged)
+		}
+		before = f.wal.bytes.Load()
+		if left := h.budget.used.Load(); left != 0 {
+			t.Fatalf("after the commit %d bytes are charged", left)
+		}
+	}
+}
+
+// With the budget used up a transaction commits at its own end, and the committer
+// does not wait for the age of the others.
+func TestOpenTransactionsStayWithinTheBudget(t *testing.T) {
+	const files = 8
+	h, paths := newHandles(t, files, files, func(err error) { t.Error(err) })
+	h.budget.max = 100 << 10
+	var open []*File
+	for round := range 20 {
+		for i, path := range paths {
+			f, release, err := h.Acquire(fmt.Sprint(i), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fill(t, f, round*10, 10, 100)
+			if used := h.budget.used.Load(); used > h.budget.max {
+				t.Errorf("open transactions hold %d bytes, the bound is %d", used, h.budget.max)
+			}
+			release()
+			open = append(open, f)
+		}
+	}
+	for h.budget.pressed() { // the committer's age is an hour; the test's deadline ends this
+		runtime.Gosched()
+	}
+	for _, f := range open {
+		if err := f.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used := h.budget.used.Load(); used != 0 {
+		t.Errorf("with nothing open %d bytes are charged", used)
+	}
 }

@@ -19,6 +19,10 @@ type Conn struct {
 	c       *sqlite.Conn
 	ready   map[string]*prepared
 	written int // statements that succeeded and are no SELECT; Tx counts from 0
+
+	// The same since the last commit, with the bytes of their values: what they can
+	// have changed at the most is estimated from that.
+	statements, payload int64
 }
 
 // prepared is a statement between two uses: reset, its parameters as they were
@@ -28,6 +32,7 @@ type prepared struct {
 	stmt   *sqlite.Stmt
 	writes bool
 	bound  []any // what each parameter is bound to; unbound where that is not known
+	bytes  int64 // of all values of this use, about
 }
 
 // unbound stands for a value that was not kept: it differs from every argument.
@@ -48,11 +53,15 @@ PRAGMA synchronous = NORMAL;
 PRAGMA foreign_keys = ON;
 PRAGMA wal_autocheckpoint = 0;
 PRAGMA trusted_schema = OFF;
-PRAGMA temp_store = MEMORY;`
+PRAGMA temp_store = MEMORY;
+PRAGMA mmap_size = 0;
+PRAGMA cache_size = -512;`
 
+// A commit after the WAL began anew cuts its file to what it holds (journal_size_limit).
 const writerPragmas = readerPragmas + `
 PRAGMA cache_spill = OFF;
-PRAGMA mmap_size = 0;`
+PRAGMA cache_size = -1024;
+PRAGMA journal_size_limit = 0;`
 
 func openConn(path string, pragmas string, flags sqlite.OpenFlags) (*Conn, error) {
 	if err := lockMode(); err != nil {
@@ -122,6 +131,8 @@ func (c *Conn) Query(sql string, row func(*Row) error, args ...any) error {
 		p.forget()
 	} else if p.writes {
 		c.written++
+		c.statements++
+		c.payload += p.bytes
 	}
 	return err
 }
@@ -146,7 +157,14 @@ func (p *prepared) bind(args []any) error {
 	if len(p.bound) != len(args) {
 		return fmt.Errorf("statement has %d parameters, %d given", len(p.bound), len(args))
 	}
+	p.bytes = int64(9 * len(args))
 	for i, arg := range args {
+		switch v := arg.(type) {
+		case string:
+			p.bytes += int64(len(v))
+		case []byte:
+			p.bytes += int64(len(v))
+		}
 		if p.bound[i] == arg { // never two []byte, which can't be compared: they are not kept
 			continue
 		}

@@ -10,11 +10,18 @@
 //
 // The Raft log is the write-ahead log of record, so no commit is owed for each
 // update: with write-behind a transaction stays open over many of them and
-// commits by age, by count, and before everything that looks at the file from
-// outside of it: a scan, a copy, a digest, a sync, closing. Short reads of a file
+// commits by age, by count, by size, and before everything that looks at the file
+// from outside of it: a scan, a copy, a digest, a sync, closing. Short reads of a file
 // with an open transaction run on the writer's connection, between two updates.
 // Long work in the background (a digest, a copy) reads one state from a Pin, piece
 // by piece, and holds a slot only while it reads.
+//
+// Memory: the pages that an open transaction changed stay in memory. A file's is
+// committed at 4 MiB of them or 2048 commands, and the files of one Handles hold
+// 64 MiB together, all by an estimate that is never too low by much: above half of
+// that the oldest commit before their time, above all of it each update commits
+// itself. Beside that a writer keeps 1 MiB of unchanged pages and each of up to two
+// readers 0.5 MiB, all of it only if the file is as large.
 //
 // Durability: SQLite runs in WAL mode with synchronous=NORMAL. A crash takes the
 // open transaction, and a power cut may take the latest commits of a file, never

@@ -161,18 +161,19 @@ type File struct {
 	broken  error                   // why the file may not be used any more
 	lost    func(error)             // hears of broken; nil for nobody
 	behind  bool                    // commits come later than updates
+	budget  *budget                 // of what open transactions hold in memory; nil for none
+	charged int64                   // bytes of the open transaction in it
+	size    int64                   // bytes of the file at the last commit, WAL included
 	control atomic.Pointer[Control] // after the last update
-	commits atomic.Int64            // since the last checkpoint
+	wal     wal                     // how much of it waits for a checkpoint
 	given   map[string]int64        // numbers given out last, by what they count; for the holder of mu
 
 	rmu    sync.Mutex
 	free   []*Conn
+	views  int       // that read now, on readers
+	viewed sync.Cond // one of them is done; on rmu
 	closed bool
 }
-
-// commitEvery is how many commands an open transaction takes at the most: its
-// pages stay in memory.
-const commitEvery = 512
 
 // keepReaders is how many idle reader connections a file keeps.
 const keepReaders = 2
@@ -203,6 +204,7 @@ func Open(path string, schema *Schema) (*File, error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	f.control.Store(&control)
+	f.viewed.L = &f.rmu
 	return f, nil
 }
 
@@ -367,6 +369,11 @@ func (f *File) Update(fn func(*Tx) error) error {
 			return err
 		}
 		f.open.Store(true)
+		if f.size == 0 {
+			if err := f.measure(); err != nil {
+				return f.fail(err)
+			}
+		}
 	}
 	tx := &Tx{Conn: f.w, file: f, control: *f.control.Load()}
 	returned := false
@@ -386,7 +393,7 @@ func (f *File) Update(fn func(*Tx) error) error {
 		// memory does not know of.
 		f.control.Store(&tx.control)
 	}
-	if f.dirty == 0 || !f.behind || f.dirty >= commitEvery {
+	if f.dirty == 0 || !f.behind || f.charge() {
 		return f.commit()
 	}
 	return nil
@@ -413,6 +420,9 @@ func (f *File) commit() error {
 	end := "ROLLBACK"
 	if f.dirty > 0 {
 		end = "COMMIT"
+		if err := f.measure(); err != nil {
+			return f.fail(err)
+		}
 		if err := f.writeControl(f.control.Load()); err != nil {
 			return f.fail(err)
 		}
@@ -423,7 +433,8 @@ func (f *File) commit() error {
 	}
 	failpoint.Here(failpoint.CommitDone)
 	f.dirty = 0
-	f.commits.Add(1)
+	f.uncharge()
+	f.wal.grown(f.path)
 	f.open.Store(false)
 	return nil
 }
@@ -432,6 +443,7 @@ func (f *File) commit() error {
 // is the file's last word.
 func (f *File) fail(err error) error {
 	clear(f.given)
+	f.uncharge()
 	undone := true
 	if !f.w.c.AutocommitEnabled() {
 		if undo := f.w.Query("ROLLBACK", nil); undo != nil {
@@ -480,7 +492,36 @@ func (f *File) View(fn func(*Conn) error) error {
 		}
 		f.mu.Unlock()
 	}
-	return f.read(nil, fn)
+	f.enter()
+	defer f.leave()
+	if err := f.queueUp(); err != nil {
+		return err
+	}
+	defer f.stepOut()
+	return f.readWith(nil, fn)
+}
+
+// queueUp lets at most keepReaders Views of a file read at a time. The next one
+// waits for one of them, which takes microseconds, rather than open a connection,
+// which takes half a millisecond.
+func (f *File) queueUp() error {
+	f.rmu.Lock()
+	defer f.rmu.Unlock()
+	for f.views >= keepReaders && !f.closed {
+		f.viewed.Wait()
+	}
+	if f.closed {
+		return os.ErrClosed
+	}
+	f.views++
+	return nil
+}
+
+func (f *File) stepOut() {
+	f.rmu.Lock()
+	f.views--
+	f.rmu.Unlock()
+	f.viewed.Signal()
 }
 
 // Scan runs fn on a reader connection in one read transaction on the latest
@@ -509,6 +550,10 @@ func (f *File) Scan(ctx context.Context, fn func(*Conn) error) error {
 func (f *File) read(done <-chan struct{}, fn func(*Conn) error) (err error) {
 	f.enter()
 	defer f.leave()
+	return f.readWith(done, fn)
+}
+
+func (f *File) readWith(done <-chan struct{}, fn func(*Conn) error) error {
 	c, err := f.takeReader()
 	if err != nil {
 		return err
@@ -560,7 +605,7 @@ func (f *File) giveReader(c *Conn) error {
 // nothing left in the WAL and begins it anew. Else the WAL of a file that is
 // always being written would grow without end.
 func (f *File) Checkpoint() error {
-	f.commits.Store(0)
+	f.wal.asked()
 	const passive = "PRAGMA wal_checkpoint(PASSIVE)"
 	if err := f.maintain(passive); err != nil {
 		return err
@@ -576,7 +621,10 @@ func (f *File) Checkpoint() error {
 	if err := f.commit(); err != nil {
 		return err
 	}
-	return f.w.Query(passive, nil)
+	return f.w.Query(passive, func(r *Row) error {
+		f.wal.moved(r.ColumnInt(0) == 0 && r.ColumnInt(1) == r.ColumnInt(2))
+		return nil
+	})
 }
 
 // maintain runs a statement that query_only would forbid on a reader.
@@ -630,6 +678,7 @@ func (f *File) Close() error {
 	free := f.free
 	f.free = nil
 	f.rmu.Unlock()
+	f.viewed.Broadcast()
 	var err error
 	for _, c := range free {
 		err = errors.Join(err, c.c.Close())

@@ -19,10 +19,6 @@ import (
 // once would only contend.
 func NewSlots() chan struct{} { return make(chan struct{}, 8*runtime.GOMAXPROCS(0)) }
 
-// checkpointEvery is how many commits a file takes before its WAL is moved into
-// the file.
-const checkpointEvery = 256
-
 // MaxOpen is how many files each of sharers Handles in this process may keep open,
 // so that all of them stay within the process's descriptors. A file takes up to
 // perFile: the database and its WAL for the writer and for each kept reader, and
@@ -68,6 +64,7 @@ type Handles struct {
 	done chan struct{}
 
 	behind *committer  // nil: every update commits
+	budget *budget     // of what is not committed; nil without behind
 	fail   func(error) // hears of a file that has lost updates; nil without behind
 }
 
@@ -153,6 +150,7 @@ func (h *Handles) open(path string) (*File, error) {
 	}
 	f.slots = h.slots
 	f.behind = h.behind != nil
+	f.budget = h.budget
 	f.lost = func(err error) { h.lose(path, err) }
 	return f, nil
 }
@@ -198,9 +196,12 @@ func (h *Handles) release(e *handle) {
 		e.pending = true
 		h.behind.add(e)
 	}
+	if h.budget.pressed() {
+		h.behind.hurry()
+	}
 	// Asked again at the next release if the queue is full, and while the file is
 	// in use too: some files always are.
-	if e.err == nil && !e.forgotten && !e.queued && !h.closed && e.file.commits.Load() >= checkpointEvery {
+	if e.err == nil && !e.forgotten && !e.queued && !h.closed && e.file.wal.due() {
 		select {
 		case h.full <- e:
 			e.queued = true
@@ -282,11 +283,15 @@ func (h *Handles) Forget(key string) {
 // the log alone, and the file is not opened again.
 func (h *Handles) WriteBehind(age time.Duration, fail func(error)) {
 	h.fail = fail
-	h.behind = newCommitter(age, func(e *handle) {
+	h.budget = &budget{max: allDirty}
+	h.behind = newCommitter(age, h.budget, func(e *handle) error {
 		h.mu.Lock()
 		e.pending = false // first, so that an update from now on queues it again
 		h.mu.Unlock()
-		_ = e.file.Commit() // fail hears of it; and a file that was closed has committed
+		if err := e.file.Commit(); !errors.Is(err, os.ErrClosed) { // a file that was closed has committed
+			return err // and fail hears of it
+		}
+		return nil
 	})
 }
 

@@ -528,3 +528,36 @@ func TestHandlesStayBoundedAndNeverCloseAFileInUse(t *testing.T) {
 		t.Errorf("acquire after close: %v", err)
 	}
 }
+
+// Many Views at a time share the readers that are kept, and open none besides.
+func TestViewsShareTheKeptReaders(t *testing.T) {
+	f := newFile(t)
+	var most, now int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	conns := make(map[*Conn]bool)
+	for range 64 {
+		wg.Go(func() {
+			for range 20 {
+				if err := f.View(func(c *Conn) error {
+					mu.Lock()
+					now++
+					most = max(most, now)
+					conns[c] = true
+					mu.Unlock()
+					runtime.Gosched()
+					mu.Lock()
+					now--
+					mu.Unlock()
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if most > keepReaders || len(conns) > keepReaders {
+		t.Errorf("%d at a time, on %d connections", most, len(conns))
+	}
+}

@@ -43,7 +43,7 @@ var ErrFenced = fault.New(fault.Fenced, "tenant-frozen", "the tenant is being mo
 
 // commitAge is how long a tenant's transaction stays open. What a crash takes of
 // it is applied again from the log.
-const commitAge = time.Second
+const commitAge = 2 * time.Second
 
 // OpenSpace opens the files below dir, and makes cell.db if there is none yet.
 // At most maxOpen tenants' files stay open when idle. slots bounds the calls
