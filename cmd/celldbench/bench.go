@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type common struct {
 	Log        string `placeholder:"FILE" help:"Where the platform logs to; nowhere if empty."`
 	JSON       bool   `name:"json" xor:"style" help:"Print one JSON document."`
 	Markdown   bool   `xor:"style" help:"Print tables in Markdown."`
+	Into       string `placeholder:"FILE" help:"Also put the Markdown into the section of FILE that is for this kind of run, as in docs/performance.md."`
 	Strict     bool   `help:"End with exit code 3 if a goal was missed."`
 	CPUProfile string `name:"cpuprofile" placeholder:"DIR" help:"Write CPU profiles of the measured stretches into DIR, a file for each stretch and process; go tool pprof takes several at once."`
 	MemProfile string `name:"memprofile" placeholder:"FILE" help:"Write a profile of this process's allocations at the end."`
@@ -109,8 +111,9 @@ func (b *bench) make(ctx context.Context, s target.Shape) error {
 	}
 	b.tenants = tenants
 	b.closers = append(b.closers, tenants.Close)
-	b.rep.Tell(founded.Seconds(), "s", "making %d tenants and their owners through the operator API, %d at a time", s.Tenants, target.Parallel)
-	b.rep.Tell(float64(s.Tenants)/founded.Seconds(), "/s", "tenants made")
+	b.rep.Tell(founded.Elapsed.Seconds(), "s", "making %d tenants and their owners through the operator API, %d at a time", s.Tenants, target.Parallel)
+	b.rep.Tell(founded.PerSecond(), "/s", "tenants made")
+	b.rep.Tell(founded.CPUPerCall().Seconds()*1000, "ms", "CPU of making one")
 	return nil
 }
 
@@ -119,13 +122,38 @@ func (b *bench) say(format string, args ...any) {
 }
 
 func (b *bench) print(w io.Writer) error {
+	var err error
 	switch {
 	case b.JSON:
-		return b.rep.WriteJSON(w)
+		err = b.rep.WriteJSON(w)
 	case b.Markdown:
-		return b.rep.Write(w, report.Markdown)
+		err = b.rep.Write(w, report.Markdown)
+	default:
+		err = b.rep.Write(w, report.Text)
 	}
-	return b.rep.Write(w, report.Text)
+	if b.Into != "" {
+		err = errors.Join(err, b.replace())
+	}
+	return err
+}
+
+// replace puts the report into the section of a page that is for such a run.
+func (b *bench) replace() error {
+	var text bytes.Buffer
+	if err := b.rep.Write(&text, report.Markdown); err != nil {
+		return err
+	}
+	section := b.rep.Scenario
+	if b.rep.Variant != "" {
+		section += " " + b.rep.Variant
+	}
+	if b.Isolate {
+		section += " --isolate"
+	}
+	if b.OpenFiles != 0 {
+		section += fmt.Sprintf(" --open-files %d", b.OpenFiles)
+	}
+	return report.Replace(b.Into, section, text.Bytes())
 }
 
 // close ends what was started, the last first.

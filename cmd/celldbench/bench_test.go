@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,7 +85,11 @@ func TestRate(t *testing.T) {
 }
 
 func TestTenants(t *testing.T) {
-	rep := play(t, "tenants", "--tenants=4", "--active=2", "--invoices=2", "--connections=2", "--rounds=1", "--duration=40ms", "--warmup=5ms", "--rest=20ms")
+	page := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(page, []byte("<!-- figures: tenants -->\n<!-- end of figures -->\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rep := play(t, "tenants", "--into="+page, "--tenants=4", "--active=2", "--invoices=2", "--connections=2", "--rounds=1", "--duration=40ms", "--warmup=5ms", "--rest=20ms")
 	if got := whats(rep); got != "first reads of active tenants; bare handler; reads; raw Raft; writes" {
 		t.Errorf("lines %q", got)
 	}
@@ -95,8 +100,11 @@ func TestTenants(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(told) != 2+2+4+1+4 {
+	if len(told) != 3+2+4+1+4 {
 		t.Errorf("facts %q", told)
+	}
+	if b, err := os.ReadFile(page); err != nil || !strings.Contains(string(b), "| CPU at rest |") {
+		t.Errorf("the page holds %s, %v", b, err)
 	}
 }
 

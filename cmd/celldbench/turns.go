@@ -100,6 +100,7 @@ func (o *turns) take(ctx context.Context, b *bench, connections []int) error {
 	b.closers = append(b.closers, st.raft.Close)
 	b.rep.Note("closed load; each kind of work %v at each number of connections, in %d rounds by turns", o.Duration, o.Rounds)
 	if o.Hot > 0 {
+		b.rep.Variant = fmt.Sprintf("--hot %g", o.Hot)
 		b.rep.Note("one tenant gets %.0f %% of the requests besides its share of the rest", 100*o.Hot)
 	}
 	b.rep.Note("a read answers %d bytes, as the bare handler does; a raw entry holds %d bytes", len(b.tenants.Sample()), baseline.EntryBytes)

@@ -12,6 +12,7 @@ import (
 // Report is everything that a run says.
 type Report struct {
 	Scenario string   `json:"scenario"`
+	Variant  string   `json:"variant,omitempty"` // of the scenario, as its flag says
 	Setup    any      `json:"setup"`
 	Notes    []string `json:"notes"` // what one must know to read the figures
 	Lines    []Line   `json:"lines"`

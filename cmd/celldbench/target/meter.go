@@ -40,14 +40,23 @@ func (m *meter) Begin() (end func() (load.Usage, error), err error) {
 			return nil, err
 		}
 	}
-	before, err := m.t.usage()
+	endUsage, err := m.usage()
 	if err != nil {
 		return nil, errors.Join(err, endProfiles())
 	}
 	return func() (load.Usage, error) {
-		after, err := m.t.usage()
-		return load.Usage{Own: after.Own - before.Own, Machine: after.Machine - before.Machine}, errors.Join(err, endProfiles())
+		used, err := endUsage()
+		return used, errors.Join(err, endProfiles())
 	}, nil
+}
+
+// usage is the CPU time from now to the end.
+func (m *meter) usage() (end func() (load.Usage, error), err error) {
+	before, err := m.t.usage()
+	return func() (load.Usage, error) {
+		after, err := m.t.usage()
+		return load.Usage{Own: after.Own - before.Own, Machine: after.Machine - before.Machine}, err
+	}, err
 }
 
 func (m *meter) path(process string) string {

@@ -50,33 +50,41 @@ const Parallel = 32
 
 // Make makes the tenants through the platform's own APIs: all of them as an
 // operator, and then content for the active ones as their owners. say is told from
-// time to time how far it is; founded is how long it took to make the tenants.
-func (t *Platform) Make(ctx context.Context, s Shape, say func(format string, args ...any)) (ts *Tenants, founded time.Duration, err error) {
+// time to time how far it is; founded is what making the tenants came to, without
+// latencies.
+func (t *Platform) Make(ctx context.Context, s Shape, say func(format string, args ...any)) (ts *Tenants, founded *load.Result, err error) {
 	c := t.p.Credentials()
 	u, err := url.Parse(c.Gateway)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	ts = &Tenants{shape: s, addr: u.Host, run: rand.Text()[:16], all: make([]tenant, s.Tenants)}
 	if ts.gateway, err = client.New(c.Gateway, ""); err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	operator, err := client.New(c.Admin, c.OperatorToken)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	defer operator.Close()
+	end, err := (&meter{t: t}).usage()
+	if err != nil {
+		return nil, nil, err
+	}
 	began := time.Now()
 	err = each(ctx, s.Tenants, progress(say, "made %d of %d tenants"), func(ctx context.Context, i int) error {
 		return ts.found(ctx, operator, i)
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	founded = time.Since(began)
+	founded = &load.Result{Calls: uint64(s.Tenants), Elapsed: time.Since(began)}
+	if founded.CPU, err = end(); err != nil {
+		return nil, nil, err
+	}
 	err = each(ctx, s.Active, progress(say, "filled %d of %d tenants"), ts.fill)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	return ts, founded, ts.takeSample(ctx)
 }
