@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"celld/gateway/directory"
+	"celld/gateway/hop"
 	"celld/raftfsm/mtls"
 	"celld/store/tenant"
 )
@@ -26,11 +27,12 @@ const routeAge = time.Second
 type cells struct {
 	read  func(tenant.CellName) (directory.Cell, error)
 	local map[string]http.Handler
-	dial  func(cell, node, address string) *http.Transport
+	dial  func(cell, node, address string) caller
 	now   func() time.Time
 
-	mu    sync.RWMutex
-	known map[tenant.CellName]*cell
+	mu      sync.RWMutex
+	known   map[tenant.CellName]*cell
+	closing sync.WaitGroup // of callers of nodes that are gone
 }
 
 // cell is one cell as it stood in the directory; only its atomics change.
@@ -48,8 +50,31 @@ type node struct {
 	name    string // without the cell's, e.g. "n1"
 	full    string // e.g. "C2/n1"
 	address string
-	local   http.Handler    // nil for one elsewhere
-	wire    *http.Transport // nil for a local one
+	here    bool // in this process
+	caller
+}
+
+// caller asks a node. Close lets what is under way end.
+type caller interface {
+	hop.Caller
+	Close()
+}
+
+// neighbour is a node in this process.
+type neighbour struct{ hop.Local }
+
+// Close implements caller.
+func (neighbour) Close() {}
+
+// node makes a member that is not known yet.
+func (c *cells) node(cell, name, address string) *node {
+	n := &node{name: name, full: cell + "/" + name, address: address}
+	if handler := c.local[n.full]; handler != nil {
+		n.here, n.caller = true, neighbour{hop.Local{Handler: handler}}
+	} else {
+		n.caller = c.dial(cell, name, address)
+	}
+	return n
 }
 
 // errNoNodes says that the directory lists no node of a cell.
@@ -96,7 +121,7 @@ func (c *cell) sameNodes(addresses map[string]string) bool {
 }
 
 // build makes a cell, keeping the connections to nodes that stayed where they
-// were and closing the idle ones of those that did not.
+// were and closing those of the others when nothing is under way on them.
 func (c *cells) build(from directory.Cell, before *cell) (*cell, error) {
 	if len(from.Nodes) == 0 {
 		return nil, fmt.Errorf("%s: %w", from.Name, errNoNodes)
@@ -104,19 +129,18 @@ func (c *cells) build(from directory.Cell, before *cell) (*cell, error) {
 	made := &cell{name: from.Name, key: from.Key}
 	kept := make(map[*node]bool)
 	for _, name := range slices.Sorted(maps.Keys(from.Nodes)) {
-		n := &node{name: name, full: string(from.Name) + "/" + name, address: from.Nodes[name]}
-		if old := before.node(name); old != nil && old.address == n.address {
-			n = old
-			kept[old] = true
-		} else if n.local = c.local[n.full]; n.local == nil {
-			n.wire = c.dial(string(from.Name), name, n.address)
+		n := before.node(name)
+		if n != nil && n.address == from.Nodes[name] {
+			kept[n] = true
+		} else {
+			n = c.node(string(from.Name), name, from.Nodes[name])
 		}
 		made.nodes = append(made.nodes, n)
 	}
 	if before != nil {
 		for _, old := range before.nodes {
-			if !kept[old] && old.wire != nil {
-				old.wire.CloseIdleConnections()
+			if !kept[old] {
+				c.closing.Go(old.Close)
 			}
 		}
 		if old := before.leader.Load(); old != nil {
@@ -169,37 +193,31 @@ func (c *cell) led(n *node) {
 	}
 }
 
-// close closes idle connections; requests in flight keep theirs until they end.
+// close closes all connections; requests in flight end first.
 func (c *cells) close() {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, have := range c.known {
 		for _, n := range have.nodes {
-			if n.wire != nil {
-				n.wire.CloseIdleConnections()
-			}
+			c.closing.Go(n.Close)
 		}
 	}
+	c.closing.Wait()
 }
 
-// errDial marks an error of connecting: the request was never sent.
-var errDial = errors.New("no connection")
-
-// peerTransport carries requests to the one process with that identity.
-func peerTransport(pki *mtls.PKI, identity, address string) *http.Transport {
-	dialer := &net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}
-	secure := &tls.Dialer{NetDialer: dialer, Config: mtls.ClientConfig(pki, identity, "http/1.1")}
-	return &http.Transport{
-		DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-			defer cancel()
-			conn, err := secure.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, fmt.Errorf("%w to %s at %s: %w", errDial, identity, address, err)
-			}
-			return conn, nil
-		},
-		MaxIdleConns: 256, MaxIdleConnsPerHost: 256, MaxConnsPerHost: 512, IdleConnTimeout: time.Minute,
-		DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
-	}
+// dialNode makes a client of the one node with that identity.
+func dialNode(pki *mtls.PKI, identity, address string) caller {
+	config := mtls.ClientConfig(pki, identity, hop.Protocol)
+	config.DynamicRecordSizingDisabled = true // one record for what is written in one piece
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{KeepAlive: 15 * time.Second}, Config: config}
+	return hop.NewClient(hop.Config{Dial: func(ctx context.Context) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, fmt.Errorf("%s at %s: %w", identity, address, err)
+		}
+		if secure, ok := conn.(*tls.Conn); !ok || secure.ConnectionState().NegotiatedProtocol != hop.Protocol {
+			return nil, errors.Join(fmt.Errorf("%s at %s does not speak %s: it runs another release", identity, address, hop.Protocol), conn.Close())
+		}
+		return conn, nil
+	}})
 }

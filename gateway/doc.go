@@ -39,7 +39,7 @@
 // # Goroutines and locks
 //
 // Open starts the inner mux, three HTTP servers, the resumer of half-made tenants
-// and a watch over the directory; Close waits for all of them, in the order that
+// and a watch over the directory; a node that is asked has a hop.Client; Close waits for all of them, in the order that
 // it documents. Locks guard maps and are held for an access: gate.mu, throttle.mu,
 // cells.mu (also while one cell's record is built). A request's exchange belongs
 // to its goroutine.
@@ -47,7 +47,7 @@
 // # On the wire
 //
 // JSON and problem+json in public (openapi.yaml is the description, and tests hold
-// both against each other); between gateway and cell the same paths over mutual
-// TLS and HTTP/1.1, or a call in the same process, with the signed context in
-// Celld-Context. The inner port serves the directory's calls and Raft traffic.
+// both against each other); between gateway and cell the same paths in the
+// frames of package hop over mutual TLS, or a call in the same process, with the
+// signed context in Celld-Context. The inner port serves the directory's calls and Raft traffic.
 package gateway

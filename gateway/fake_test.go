@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/gateway/problem"
 	"celld/raftfsm"
@@ -148,12 +150,13 @@ func (c *fakeCell) serveRemotely(t testing.TB, w *world) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &http.Server{Handler: n, ReadHeaderTimeout: time.Second}
+		s := hop.NewServer(n, slog.New(slog.DiscardHandler))
+		inner := mux.Listen(hop.Protocol, func(string) bool { return true })
 		var wait sync.WaitGroup
 		wait.Go(func() { _ = mux.Serve() })
-		wait.Go(func() { _ = s.Serve(mux.HTTP()) })
+		wait.Go(func() { _ = s.Serve(inner) })
 		t.Cleanup(func() {
-			_ = s.Close()
+			s.Close()
 			_ = mux.Close()
 			wait.Wait()
 		})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"celld/gateway/body"
+	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/gateway/problem"
 	"celld/store/fault"
@@ -20,16 +21,16 @@ func (g *Gateway) forward(x *exchange, r *http.Request) error {
 	if err := placed(x.access.Placement); err != nil {
 		return err
 	}
-	in := &inner{method: r.Method, path: r.URL.Path, query: r.URL.RawQuery, header: make(http.Header, 8)}
+	in := &hop.Request{Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Header: make(http.Header, 8)}
 	for _, name := range forwarded {
 		if values, ok := r.Header[name]; ok {
-			in.header[name] = values
+			in.Header[name] = values
 		}
 	}
-	in.header[problem.HeaderRequestID] = []string{x.requestID}
+	in.Header[problem.HeaderRequestID] = []string{x.requestID}
 	t := &task{inner: in}
 	if r.Method == http.MethodGet {
-		t.any = len(in.header[headerMinIndex]) > 0 || wantsStale(r)
+		t.any = len(in.Header[headerMinIndex]) > 0 || wantsStale(r)
 		if err := g.reach(x, r); err != nil {
 			return err
 		}
@@ -53,6 +54,9 @@ func (g *Gateway) forward(x *exchange, r *http.Request) error {
 	}
 	err := g.ask(r.Context(), t, x)
 	x.attempts, x.node = t.attempts, t.node
+	if err != nil && x.status != 0 {
+		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+	}
 	return err
 }
 
@@ -94,18 +98,18 @@ func minEpoch(h http.Header) tenant.Epoch {
 
 // write reads the body once, so that it can be sent again, and sees to it that
 // there is one idempotency key for all attempts.
-func (g *Gateway) write(x *exchange, r *http.Request, in *inner) error {
+func (g *Gateway) write(x *exchange, r *http.Request, in *hop.Request) error {
 	key, err := idempotencyKey(r.Header)
 	if err != nil {
 		return err
 	}
-	if in.body, err = body.Read(x, r, body.Limit); err != nil {
+	if in.Body, err = body.Read(x, r, body.Limit); err != nil {
 		return err
 	}
 	if key == "" {
 		key = "gateway-" + rand.Text()
 	}
-	in.header[headerIdempotency] = []string{key}
+	in.Header[headerIdempotency] = []string{key}
 	return nil
 }
 

@@ -79,8 +79,8 @@ func Open(cfg Config) (*Gateway, error) {
 		return nil, err
 	}
 	g.cells = &cells{read: g.dir.Cell, local: cfg.Local, now: cfg.Clock, known: make(map[tenant.CellName]*cell),
-		dial: func(cell, node, address string) *http.Transport {
-			return peerTransport(cfg.PKI, mtls.Node(cell, node), address)
+		dial: func(cell, node, address string) caller {
+			return dialNode(cfg.PKI, mtls.Node(cell, node), address)
 		}}
 	g.start()
 	return g, nil

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net/http"
-	"net/url"
 
+	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/gateway/problem"
 	"celld/raftfsm"
@@ -30,40 +28,12 @@ var forwarded = [...]string{"Accept", "Content-Type", "If-Match", headerMinIndex
 // returned are the only headers of a cell's that a client gets.
 var returned = [...]string{"Content-Type", "Content-Length", "Etag", "Link", "Location", "Retry-After", headerIndex, "Idempotency-Replayed"}
 
-// inner is one request to a cell, whole, so that it can be sent again.
-type inner struct {
-	method, path, query string
-	header              http.Header
-	body                []byte
-	sent                bool
-}
-
-// request makes one attempt's request. Each has headers of its own: a transport
-// may still look at those of an attempt that failed.
-func (in *inner) request(ctx context.Context, token string) *http.Request {
-	h := in.header
-	if in.sent {
-		h = maps.Clone(h)
-	}
-	in.sent = true
-	if token != "" {
-		h[identity.Header] = []string{token}
-	}
-	r := &http.Request{Method: in.method, URL: &url.URL{Scheme: "https", Host: "cell", Path: in.path, RawQuery: in.query}, Host: "cell",
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h, Body: http.NoBody}
-	if len(in.body) > 0 {
-		r.ContentLength = int64(len(in.body))
-		r.Body = io.NopCloser(bytes.NewReader(in.body))
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(in.body)), nil }
-	}
-	return r.WithContext(ctx)
-}
-
 // refusal is an answer, or the lack of one, that the gateway acts on.
 type refusal struct {
 	err    *fault.Error
 	leader string // the leader's name, as far as the node knows
 	unsure bool   // the request may have taken effect
+	half   bool   // the client has got a part of the answer
 }
 
 // errUnreachable is a node that did not answer.
@@ -71,34 +41,12 @@ var errUnreachable = &fault.Error{Kind: fault.Unavailable, Slug: "cell-unreachab
 
 // try asks one node once. An answer that is the client's goes to w at once, as it
 // comes; one that the gateway acts on is returned instead, and w is untouched.
-func (n *node) try(ctx context.Context, in *inner, token string, w http.ResponseWriter) *refusal {
-	if n.local != nil {
-		held := relay{to: w}
-		n.local.ServeHTTP(&held, in.request(ctx, token))
-		return held.refusal()
+func (n *node) try(ctx context.Context, r *hop.Request, w http.ResponseWriter) *refusal {
+	held := relay{to: w}
+	if err := n.Call(ctx, r, &held); err != nil {
+		return &refusal{err: errUnreachable.Because(err), unsure: !errors.Is(err, hop.ErrNotTaken), half: held.passed()}
 	}
-	resp, err := n.wire.RoundTrip(in.request(ctx, token))
-	if err != nil {
-		return lost(err)
-	}
-	defer resp.Body.Close()
-	if !acts(resp.StatusCode) {
-		pass(w.Header(), resp.Header)
-		w.WriteHeader(resp.StatusCode)
-		if _, err := copyBody(w, resp.Body); err != nil {
-			panic(http.ErrAbortHandler) // half an answer must not look like a whole one
-		}
-		return nil
-	}
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
-	if err != nil {
-		return lost(err)
-	}
-	return refused(resp.StatusCode, resp.Header, raw)
-}
-
-func lost(err error) *refusal {
-	return &refusal{err: errUnreachable.Because(err), unsure: !errors.Is(err, errDial)}
+	return held.refusal()
 }
 
 // maxProblem bounds a problem that a cell answers.
@@ -132,7 +80,7 @@ func pass(to, from http.Header) {
 // noStore: what is answered depends on who asks, and on their role.
 var noStore = []string{"no-store"}
 
-// relay is the writer that a node in this process answers into.
+// relay is the writer that a node answers into.
 type relay struct {
 	to     http.ResponseWriter
 	header http.Header
@@ -174,6 +122,9 @@ func (w *relay) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// passed reports whether the client has got something.
+func (w *relay) passed() bool { return w.status != 0 && !acts(w.status) }
+
 func (w *relay) refusal() *refusal {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -182,12 +133,6 @@ func (w *relay) refusal() *refusal {
 		return nil
 	}
 	return refused(w.status, w.header, w.held)
-}
-
-// copyBody hides what else w can do, so that the copy goes through its Write.
-func copyBody(w io.Writer, r io.Reader) (int64, error) {
-	b := make([]byte, 8<<10)
-	return io.CopyBuffer(struct{ io.Writer }{w}, r, b)
 }
 
 // collected is the answer to a request of the gateway's own.

@@ -12,8 +12,8 @@ import (
 
 	"celld/gateway/body"
 	"celld/gateway/directory"
+	"celld/gateway/hop"
 	"celld/gateway/problem"
-	"celld/raftfsm/mtls"
 	"celld/store/fault"
 	"celld/store/tenant"
 )
@@ -60,9 +60,9 @@ type cellJSON struct {
 func (g *Gateway) askNode(ctx context.Context, n *node, path string, timeout time.Duration, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	in := &inner{method: http.MethodGet, path: path, header: http.Header{problem.HeaderRequestID: {problem.RequestID(ctx)}}}
+	in := &hop.Request{Method: http.MethodGet, Path: path, Header: http.Header{problem.HeaderRequestID: {problem.RequestID(ctx)}}}
 	var got collected
-	if no := n.try(ctx, in, "", &got); no != nil {
+	if no := n.try(ctx, in, &got); no != nil {
 		return no.err
 	}
 	if err := got.err(); err != nil {
@@ -229,14 +229,11 @@ const maxNodes = 9
 func (g *Gateway) keyOf(ctx context.Context, cellName string, addresses map[string]string) (tenant.CellKey, string, error) {
 	var nodes []*node
 	for _, name := range slices.Sorted(maps.Keys(addresses)) {
-		n := &node{name: name, full: cellName + "/" + name, address: addresses[name]}
 		if !tenant.ValidID(name) {
 			return "", "", fault.New(fault.Invalid, "invalid-field", "a node's name is a letter and up to 31 letters, digits or hyphens").With("field", "nodes")
 		}
-		if n.local = g.cfg.Local[n.full]; n.local == nil {
-			n.wire = peerTransport(g.cfg.PKI, mtls.Node(cellName, name), n.address)
-			defer n.wire.CloseIdleConnections()
-		}
+		n := g.cells.node(cellName, name, addresses[name])
+		defer n.Close()
 		nodes = append(nodes, n)
 	}
 	type heard struct {

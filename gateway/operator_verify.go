@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"celld/gateway/directory"
+	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/gateway/problem"
 	"celld/raftfsm/verify"
@@ -57,8 +58,8 @@ type verificationJSON struct {
 
 // mark has a tenant's cell look at the tenant, on all replicas at one log entry.
 func (g *Gateway) mark(ctx context.Context, p tenant.Placement) (string, error) {
-	in := &inner{method: http.MethodPost, path: "/internal/tenants/" + string(p.UID) + "/marks",
-		header: http.Header{problem.HeaderRequestID: {problem.RequestID(ctx)}}}
+	in := &hop.Request{Method: http.MethodPost, Path: "/internal/tenants/" + string(p.UID) + "/marks",
+		Header: http.Header{problem.HeaderRequestID: {problem.RequestID(ctx)}}}
 	t := &task{inner: in, target: func(again bool) (*cell, identity.Context, error) {
 		c, err := g.cells.find(p.Cell, again)
 		if err != nil {

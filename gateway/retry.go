@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/gateway/problem"
 	"celld/raftfsm"
@@ -45,7 +46,7 @@ func judge(e *fault.Error) verdict {
 
 // task is one request to a tenant's cell, over all its attempts.
 type task struct {
-	inner *inner
+	inner *hop.Request
 	any   bool // any replica may answer
 	// target finds the cell and the authority; it runs for each attempt, so that
 	// what changed meanwhile counts.
@@ -56,8 +57,9 @@ type task struct {
 }
 
 // ask sends t until it is answered, it makes no sense any more, or time is up.
-// The answer goes to w; an error means that w is untouched. A write is asked
-// again under one and the same idempotency key.
+// The answer goes to w; an error means that w is untouched, or that the answer
+// broke off where w has a part of it. A write is asked again under one and the same
+// idempotency key.
 func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error {
 	begun, cancel := time.Now(), func() {}
 	defer func() { cancel() }()
@@ -80,22 +82,24 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 		if err != nil {
 			return err
 		}
+		t.inner.Header[identity.Header] = []string{token}
 		n := c.pick(t.any, failed)
-		// A node in this process bounds what it does itself; if it answers at once,
-		// as nearly always, the request needs no timer here.
-		if n.local == nil {
-			bound()
-		}
+		// If the first node answers at once, as nearly always, the request needs no
+		// timer here.
+		t.inner.Deadline = begun.Add(g.cfg.Limits.Total)
 		t.attempts++
 		t.node = n.full
-		no := g.attempt(ctx, n, t, token, w)
+		no := g.attempt(ctx, n, t, w)
 		if no == nil {
 			if !t.any {
 				c.led(n)
 			}
 			return nil
 		}
-		unsure = unsure || no.unsure && t.inner.method != http.MethodGet
+		if no.half {
+			return no.err
+		}
+		unsure = unsure || no.unsure && t.inner.Method != http.MethodGet
 		failed = nil
 		todo := judge(no.err)
 		if no.err.Slug == raftfsm.ErrNotLeader.Slug || no.err.Slug == errUnreachable.Slug {
@@ -134,14 +138,14 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 }
 
 // attempt bounds one try of a node elsewhere. One in this process does not
-// vanish; it minds the request's own end.
-func (g *Gateway) attempt(ctx context.Context, n *node, t *task, token string, w http.ResponseWriter) *refusal {
-	if n.local != nil {
-		return n.try(ctx, t.inner, token, w)
+// vanish; it minds the request's own end, and bounds what it does itself.
+func (g *Gateway) attempt(ctx context.Context, n *node, t *task, w http.ResponseWriter) *refusal {
+	if n.here {
+		t.inner.Deadline = time.Time{}
+	} else if end := time.Now().Add(g.cfg.Limits.Attempt); end.Before(t.inner.Deadline) {
+		t.inner.Deadline = end
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.Limits.Attempt)
-	defer cancel()
-	return n.try(ctx, t.inner, token, w)
+	return n.try(ctx, t.inner, w)
 }
 
 // settle is what a client is told after the last attempt. Once an attempt may

@@ -9,6 +9,7 @@ import (
 
 	"celld/gateway/body"
 	"celld/gateway/directory"
+	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/gateway/problem"
 	"celld/raftfsm"
@@ -97,7 +98,7 @@ func (g *Gateway) foundTenant(ctx context.Context, by directory.Actor, key *raft
 
 // provision is the saga's second and third step.
 func (g *Gateway) provision(ctx context.Context, p tenant.Placement) error {
-	in := &inner{method: http.MethodPut, path: "/internal/tenants/" + string(p.UID), header: http.Header{
+	in := &hop.Request{Method: http.MethodPut, Path: "/internal/tenants/" + string(p.UID), Header: http.Header{
 		problem.HeaderRequestID: {problem.RequestID(ctx)},
 		headerIdempotency:       {"provision-" + strconv.FormatUint(uint64(p.Epoch), 10)},
 	}}

@@ -15,10 +15,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/node/api"
 	"celld/raftfsm"
 	"celld/raftfsm/cellfsm"
+	"celld/raftfsm/mtls"
 	"celld/raftfsm/verify"
 	"celld/store"
 	"celld/store/fault"
@@ -46,6 +48,7 @@ type Node struct {
 	looker   *looker
 	gate     *gate
 	http     *http.Server
+	hop      *hop.Server                       // for gateways
 	verifier atomic.Pointer[identity.Verifier] // nil until the cell has its key
 
 	failed  chan error
@@ -73,6 +76,8 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	n.cancel = cancel
 	n.running.Go(func() { n.serve("inner port", n.mux.Serve()) })
 	n.running.Go(func() { n.serve("inner HTTP", n.http.Serve(n.mux.HTTP())) })
+	gateways := n.mux.Listen(hop.Protocol, isGateway)
+	n.running.Go(func() { n.serve("hop from gateways", n.hop.Serve(gateways)) })
 	n.running.Go(func() { n.watch(own) })
 	n.running.Go(func() {
 		if err := n.tend(own); err != nil {
@@ -116,6 +121,7 @@ func open(cfg Config) (*Node, error) {
 		Ready: n.Ready, Leader: n.leader, Status: n.Status, Members: members{n}, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
 	n.gate = newGate(server)
+	n.hop = hop.NewServer(n.gate, cfg.Logger)
 	n.http = &http.Server{
 		Handler: api.RequirePeer(cfg.Cell, n.gate), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
@@ -127,6 +133,13 @@ func open(cfg Config) (*Node, error) {
 		}, func() float64 { return float64(space.Open()) }))
 	}
 	return n, nil
+}
+
+// isGateway says who gets requests in over the hop. Other nodes ask by HTTP, where
+// api.RequirePeer says what they get.
+func isGateway(identity string) bool {
+	id, err := mtls.Parse(identity)
+	return err == nil && id.Gateway()
 }
 
 func (n *Node) openGroup() (*raftfsm.Group, error) {
@@ -322,7 +335,10 @@ func (n *Node) close(ctx context.Context) error {
 	}
 	n.cancel(errClosing)
 	flush, cancel := context.WithTimeout(ctx, flushTime)
-	err := n.http.Shutdown(flush) // what handlers have written goes out
+	if err := n.hop.Shutdown(flush); err != nil { // what handlers have written goes out
+		log.Warn("answers to gateways were cut off", "error", err)
+	}
+	err := n.http.Shutdown(flush)
 	cancel()
 	if err != nil {
 		err = n.http.Close()

@@ -3,7 +3,9 @@ package node_test
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/node"
 	"celld/node/api"
@@ -100,6 +103,35 @@ func TestStatusAndInnerPort(t *testing.T) {
 	if err == nil {
 		plain.Body.Close()
 		t.Error("a peer without a certificate was served")
+	}
+}
+
+// TestHopIsForGateways: the hop's own protocol is spoken with gateways alone, and
+// with a node only by the name that was asked for.
+func TestHopIsForGateways(t *testing.T) {
+	c := nodetest.New(t, "C2")
+	leader := c.Leader()
+	ask := func(as, expect string) (int, error) {
+		config := mtls.ClientConfig(c.Issue(as), expect, hop.Protocol)
+		client := hop.NewClient(hop.Config{Dial: func(ctx context.Context) (net.Conn, error) {
+			return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", c.Address(leader))
+		}})
+		defer client.Close()
+		w := &recorder{header: make(http.Header)}
+		err := client.Call(t.Context(), &hop.Request{Method: http.MethodGet, Path: "/internal/status", Deadline: time.Now().Add(nodetest.Patience)}, w)
+		return w.status, err
+	}
+	if status, err := ask(mtls.Gateway("G1"), mtls.Node("C2", leader)); err != nil || status != http.StatusOK {
+		t.Errorf("a gateway got %d, %v", status, err)
+	}
+	for as, expect := range map[string]string{
+		mtls.Node("C2", "n9"): mtls.Node("C2", leader),
+		mtls.Node("C5", "n1"): mtls.Node("C2", leader),
+		mtls.Gateway("G1"):    mtls.Node("C2", "n9"),
+	} {
+		if status, err := ask(as, expect); !errors.Is(err, hop.ErrNotTaken) {
+			t.Errorf("%s, which expects %s, got %d, %v", as, expect, status, err)
+		}
 	}
 }
 

@@ -62,5 +62,6 @@
 //
 // On the wire a connection is TLS 1.3 with certificates on both sides (package
 // mtls); ALPN "celld-raft/<group>/<member>" carries the library's msgpack protocol,
-// "http/1.1" goes to the process's HTTP server.
+// "http/1.1" goes to the process's HTTP server, others to whoever listens for them
+// (Mux.Listen).
 package raftfsm

@@ -5,15 +5,15 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"celld/raftfsm/mtls"
 )
 
-// Mux shares one TLS port between HTTP and the Raft traffic of any number of
-// groups, told apart by ALPN. Only processes of the cluster get through.
+// Mux shares one TLS port between HTTP, the Raft traffic of any number of groups
+// and what else there is, told apart by ALPN. Only processes of the cluster get
+// through.
 //
 // Serve owns one goroutine a connection until the connection is handed on.
 type Mux struct {
@@ -22,8 +22,8 @@ type Mux struct {
 	http *muxListener
 
 	mu     sync.Mutex
-	groups map[string]*muxListener // by protocol
-	config *tls.Config             // replaced whenever groups changes
+	others map[string]*muxListener // by protocol; all but HTTP
+	config *tls.Config             // replaced whenever others changes
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -42,24 +42,25 @@ func NewMux(l net.Listener, pki *mtls.PKI) (*Mux, error) {
 	if l == nil || pki == nil {
 		return nil, errors.New("raftfsm: a mux needs a listener and a PKI")
 	}
-	m := &Mux{l: l, pki: pki, groups: make(map[string]*muxListener)}
+	m := &Mux{l: l, pki: pki, others: make(map[string]*muxListener)}
 	m.life, m.end = context.WithCancel(context.Background())
-	m.http = m.listener("", httpProtocol)
+	m.http = m.listener(httpProtocol, func(string) bool { return true })
 	m.configure()
 	return m, nil
 }
 
-func (m *Mux) listener(group, protocol string) *muxListener {
-	return &muxListener{mux: m, group: group, protocol: protocol, conns: make(chan net.Conn), closed: make(chan struct{})}
+func (m *Mux) listener(protocol string, admits func(identity string) bool) *muxListener {
+	return &muxListener{mux: m, protocol: protocol, admits: admits, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // configure is called with mu held, or before anybody else knows the mux.
 func (m *Mux) configure() {
 	protocols := []string{httpProtocol}
-	for protocol := range m.groups {
+	for protocol := range m.others {
 		protocols = append(protocols, protocol)
 	}
 	m.config = mtls.ServerConfig(m.pki, protocols...)
+	m.config.DynamicRecordSizingDisabled = true // one record for what is written in one piece
 }
 
 // HTTP is the listener for an http.Server: its connections are *tls.Conn, so
@@ -70,10 +71,16 @@ func (m *Mux) HTTP() net.Listener { return m.http }
 // name. It lets in only those who may be members: for "directory" gateways, for a
 // cell its own nodes. A second call for a member takes the first one's place.
 func (m *Mux) Raft(group, logical string) net.Listener {
+	return m.Listen(alpn(group, logical), func(identity string) bool { return mtls.MayJoin(group, identity) })
+}
+
+// Listen is the listener for another protocol. It lets in only the peers whose
+// identity admits takes. A second call for a protocol takes the first one's place.
+func (m *Mux) Listen(protocol string, admits func(identity string) bool) net.Listener {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.listener(group, alpn(group, logical))
-	m.groups[l.protocol] = l
+	l := m.listener(protocol, admits)
+	m.others[protocol] = l
 	m.configure()
 	return l
 }
@@ -131,13 +138,13 @@ func (m *Mux) admit(raw net.Conn) {
 	}
 	state := conn.ConnectionState()
 	l := m.http
-	if strings.HasPrefix(state.NegotiatedProtocol, alpnPrefix) {
+	if protocol := state.NegotiatedProtocol; protocol != "" && protocol != httpProtocol {
 		m.mu.Lock()
-		l = m.groups[state.NegotiatedProtocol]
+		l = m.others[protocol]
 		m.mu.Unlock()
-		if identity, err := mtls.PeerIdentity(&state); err != nil || l == nil || !mtls.MayJoin(l.group, identity) {
-			l = nil
-		}
+	}
+	if identity, err := mtls.PeerIdentity(&state); l != nil && (err != nil || !l.admits(identity)) {
+		l = nil
 	}
 	if l == nil {
 		_ = conn.Close()
@@ -165,8 +172,8 @@ func (m *Mux) Close() error {
 // muxListener is one protocol's share of a mux.
 type muxListener struct {
 	mux      *Mux
-	group    string // "" for HTTP
 	protocol string
+	admits   func(identity string) bool
 	conns    chan net.Conn
 	closed   chan struct{}
 	once     sync.Once
@@ -189,8 +196,8 @@ func (l *muxListener) Close() error {
 		close(l.closed)
 		l.mux.mu.Lock()
 		defer l.mux.mu.Unlock()
-		if l.group != "" && l.mux.groups[l.protocol] == l {
-			delete(l.mux.groups, l.protocol)
+		if l.mux.others[l.protocol] == l {
+			delete(l.mux.others, l.protocol)
 			l.mux.configure()
 		}
 	})

@@ -25,7 +25,7 @@ func layers() [][]string {
 
 // shared are the leaves below gateway that both sides of the hop speak.
 func shared() []string {
-	return []string{"gateway/problem", "gateway/identity", "gateway/body", "gateway/pattern"}
+	return []string{"gateway/problem", "gateway/identity", "gateway/body", "gateway/pattern", "gateway/hop"}
 }
 
 func under(pkg, part string) bool { return pkg == part || strings.HasPrefix(pkg, part+"/") }
