@@ -40,9 +40,12 @@ type Config struct {
 	// MaxOpen bounds the tenants' files that are open at once; 0 for what store.MaxOpen
 	// says of a process with one node.
 	MaxOpen int
-	Slots   chan struct{} // shared by the process's nodes, see store.NewSlots; nil for one of its own
-	Timing  raftfsm.Timing
-	Limits  raftfsm.Limits
+	// CacheBytes bounds the records that are kept rendered, see package records; 0
+	// for DefaultCacheBytes, negative for none.
+	CacheBytes int64
+	Slots      chan struct{} // shared by the process's nodes, see store.NewSlots; nil for one of its own
+	Timing     raftfsm.Timing
+	Limits     raftfsm.Limits
 	// DigestEvery is within which time each tenant's replicas are compared, and
 	// DigestRate how many bytes a second that may read; 0 for a day and 16 MiB.
 	DigestEvery time.Duration
@@ -51,6 +54,9 @@ type Config struct {
 	Metrics     prometheus.Registerer // nil for none; two nodes of a process need wrapped ones
 	Clock       func() time.Time      // stamps commands and dates contexts; nil for time.Now
 }
+
+// DefaultCacheBytes is the size of a node's cache of records.
+const DefaultCacheBytes = 64 << 20
 
 func (c *Config) complete() error {
 	switch {
@@ -70,6 +76,9 @@ func (c *Config) complete() error {
 		if c.MaxOpen, err = store.MaxOpen(1); err != nil {
 			return fmt.Errorf("node %s/%s: %w", c.Cell, c.Name, err)
 		}
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = DefaultCacheBytes
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -18,6 +18,7 @@ import (
 	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/node/api"
+	"celld/node/records"
 	"celld/raftfsm"
 	"celld/raftfsm/cellfsm"
 	"celld/raftfsm/mtls"
@@ -104,6 +105,13 @@ func open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	cache, err := records.New(max(cfg.CacheBytes, 0), cfg.Metrics)
+	if err != nil {
+		return nil, errors.Join(err, space.Close())
+	}
+	if cache != nil {
+		space.Watch(cache)
+	}
 	n := &Node{cfg: cfg, space: space, looker: newLooker(cfg.PKI, cfg.resolve), failed: make(chan error, 1)}
 	n.digests = n.newVerifier()
 	space.OnMark(n.digests.Look)
@@ -118,7 +126,7 @@ func open(cfg Config) (*Node, error) {
 	}
 	server := api.New(api.Config{
 		Cell: cfg.Cell, Node: cfg.Name, Log: n.group, Space: space, Digests: n.digests, Verifier: n.verifier.Load,
-		Ready: n.Ready, Leader: n.leader, Status: n.Status, Members: members{n}, Logger: cfg.Logger, Metrics: cfg.Metrics,
+		Ready: n.Ready, Leader: n.leader, Status: n.Status, Members: members{n}, Records: cache, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
 	n.gate = newGate(server)
 	n.hop = hop.NewServer(n.gate, cfg.Logger)

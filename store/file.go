@@ -265,6 +265,10 @@ type Tx struct {
 	file    *File
 	control Control
 	kept    int // commands
+
+	// Changing, if it is set, hears of each record that a command is about to
+	// change, and of the command's sequence, before anybody can see the change.
+	Changing func(kind uint8, id int64, sequence uint64)
 }
 
 // Control is the control row as this transaction will write it.

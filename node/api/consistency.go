@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"celld/node/records"
 	"celld/raftfsm"
 	"celld/raftfsm/cellfsm"
 	"celld/store"
@@ -85,13 +86,56 @@ func (s *Server) settle(c *call) error {
 	return nil
 }
 
-// read runs fn, a few short statements, on a tenant's file as fresh as the
-// request asks, and fills in the answer's epoch and index.
-func (s *Server) read(c *call, a *answer, fn func(*store.Conn) error) error {
+// one answers with one record, as fresh as the request asks: from the cache, or
+// from the tenant's file by read, which renders it and returns nothing where there
+// is no such record.
+func (s *Server) one(c *call, kind cellfsm.Kind, id int64, whom records.Audience, read func(*store.Conn) ([]byte, cellfsm.Version, error)) (answer, error) {
+	a := answer{status: http.StatusOK, epoch: c.scope.Epoch}
 	if err := s.settle(c); err != nil {
-		return err
+		return a, err
 	}
-	return s.open(c, a, func(f *store.File) error { return f.View(fn) })
+	if found, err := s.remembered(c, &a, records.Key{ID: id, Kind: kind, Audience: whom}); found || err != nil {
+		return a, err
+	}
+	err := s.open(c, &a, func(f *store.File) error {
+		// Before the row is read, so that it is never ahead of what is read.
+		sequence := f.Control().Sequence
+		return f.View(func(conn *store.Conn) error {
+			body, version, err := read(conn)
+			if err != nil || body == nil {
+				return err
+			}
+			a.record = records.NewEntry(body, version)
+			s.cfg.Records.Fill(s.cfg.Space.Presence(c.scope.UID), sequence, kind, id, whom, a.record)
+			return nil
+		})
+	})
+	if err == nil && a.record == nil {
+		err = fault.Unknown()
+	}
+	return a, err
+}
+
+// remembered looks a record up in the cache, under the same admission as a read of
+// the file, which need not be open.
+func (s *Server) remembered(c *call, a *answer, k records.Key) (found bool, err error) {
+	presence := s.cfg.Space.Presence(c.scope.UID)
+	if s.cfg.Records == nil || presence == nil {
+		return false, nil
+	}
+	key, err := s.cfg.Space.Key()
+	if err != nil {
+		return false, err
+	}
+	if err := admit(presence.Control(), key, c.scope); err != nil {
+		return false, err
+	}
+	k.Life = presence.Life()
+	if a.record = s.cfg.Records.Find(k); a.record == nil {
+		return false, nil
+	}
+	a.index = presence.Control().Applied // after the record, so never below what it shows
+	return true, nil
 }
 
 // open runs fn on the file of the scope's tenant, if the scope may read it.

@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"celld/gateway/body"
+	"celld/node/records"
 	"celld/raftfsm"
 	"celld/raftfsm/cellfsm"
 	"celld/store"
-	"celld/store/fault"
 )
 
 // Bounds of a customer's texts, in characters.
@@ -20,26 +20,8 @@ const (
 	maxCountry   = 100
 )
 
-// customerJSON is a customer in an answer. What is not set is null.
-type customerJSON struct {
-	Tenant    string  `json:"tenantId"`
-	ID        int64   `json:"customerId"`
-	Version   int64   `json:"version"`
-	Name      string  `json:"name"`
-	Reference *string `json:"reference"`
-	Email     *string `json:"email"`
-	Country   *string `json:"country"`
-	CreatedAt string  `json:"createdAt"`
-	UpdatedAt string  `json:"updatedAt"`
-}
-
-func (c *call) customer(row cellfsm.Customer) customerJSON {
-	f := row.Fields
-	return customerJSON{
-		Tenant: string(c.scope.Tenant), ID: int64(row.ID), Version: int64(row.Version),
-		Name: f.Name, Reference: f.Reference, Email: f.Email, Country: f.Country,
-		CreatedAt: formatTime(row.CreatedAt), UpdatedAt: formatTime(row.UpdatedAt),
-	}
+func (c *call) customer(b []byte, row *cellfsm.Customer) []byte {
+	return appendCustomer(b, c.scope.Tenant, row)
 }
 
 // customerRequest is the body that creates a customer; updateCustomerRequest
@@ -116,7 +98,7 @@ func (s *Server) createCustomer(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a := c.written(http.StatusCreated, c.customer(row), row.Version, out)
+	a := c.written(http.StatusCreated, c.customer(nil, &row), row.Version, out)
 	a.location = c.path("customers", int64(row.ID))
 	return a, nil
 }
@@ -143,12 +125,12 @@ func (s *Server) updateCustomer(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return c.written(http.StatusOK, c.customer(row), row.Version, out), nil
+	return c.written(http.StatusOK, c.customer(nil, &row), row.Version, out), nil
 }
 
 // written is the answer to a write.
-func (c *call) written(status int, record any, version cellfsm.Version, out raftfsm.Outcome) answer {
-	return answer{status: status, body: record, epoch: c.scope.Epoch, index: out.Index, version: version, replayed: out.Replayed}
+func (c *call) written(status int, record []byte, version cellfsm.Version, out raftfsm.Outcome) answer {
+	return answer{status: status, content: record, epoch: c.scope.Epoch, index: out.Index, version: version, replayed: out.Replayed}
 }
 
 func (s *Server) readCustomer(c *call) (answer, error) {
@@ -156,21 +138,13 @@ func (s *Server) readCustomer(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a := answer{status: http.StatusOK}
-	var row cellfsm.Customer
-	var found bool
-	err = s.read(c, &a, func(conn *store.Conn) (err error) {
-		row, found, err = cellfsm.ReadCustomer(conn, c.scope.Tenant, cellfsm.CustomerID(id))
-		return err
+	return s.one(c, cellfsm.CustomerKind, id, records.Public, func(conn *store.Conn) ([]byte, cellfsm.Version, error) {
+		row, found, err := cellfsm.ReadCustomer(conn, c.scope.Tenant, cellfsm.CustomerID(id))
+		if err != nil || !found {
+			return nil, 0, err
+		}
+		return c.customer(nil, &row), row.Version, nil
 	})
-	if err != nil {
-		return answer{}, err
-	}
-	if !found {
-		return answer{}, fault.Unknown()
-	}
-	a.body, a.version = c.customer(row), row.Version
-	return a, nil
 }
 
 func (s *Server) listCustomers(c *call) (answer, error) {
@@ -185,11 +159,11 @@ func (s *Server) listCustomers(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return list[cellfsm.Customer, customerJSON]{
+	return list[cellfsm.Customer]{
 		collection: "customers", filter: filter, page: p,
 		rows: func(conn *store.Conn, behind int64, limit int) ([]cellfsm.Customer, error) {
 			return cellfsm.ListCustomers(conn, c.scope.Tenant, filter, p.order, cellfsm.CustomerID(behind), limit)
 		},
-		id: func(row cellfsm.Customer) int64 { return int64(row.ID) }, render: c.customer,
+		id: func(row *cellfsm.Customer) int64 { return int64(row.ID) }, render: c.customer,
 	}.serve(s, c)
 }

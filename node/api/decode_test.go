@@ -141,8 +141,8 @@ func TestFreshness(t *testing.T) {
 func TestTimes(t *testing.T) {
 	for _, s := range []string{"1970-01-01T00:00:00.000000Z", "0001-01-01T00:00:00.000001Z", "9999-12-31T23:59:59.999999Z"} {
 		micros, ok := parseTime(s)
-		if !ok || formatTime(micros) != s {
-			t.Errorf("%s became %s, %t", s, formatTime(micros), ok)
+		if !ok || timeText(micros) != s {
+			t.Errorf("%s became %s, %t", s, timeText(micros), ok)
 		}
 	}
 }

@@ -21,6 +21,9 @@
 // Celld-Consistency: stale lets any replica answer. Every 2xx answer carries
 // Celld-Index.
 //
+// One record comes from the node's cache (package records) where that has it, after
+// the same admission as a read of the file.
+//
 // Decoding is strict: unknown and repeated fields, wrong types, trailing data,
 // bad UTF-8, control characters, unknown or repeated query parameters are 400.
 // Cursors are sealed with a secret of the tenant's and bound to tenant, route,

@@ -127,11 +127,6 @@ func parseTime(s string) (int64, bool) {
 	return t.UnixMicro(), true
 }
 
-// formatTime is parseTime's inverse.
-func formatTime(micros int64) string {
-	return time.UnixMicro(micros).UTC().Format("2006-01-02T15:04:05.000000Z")
-}
-
 // parsePositive reads a number as it is written in paths and headers: digits
 // alone, so that each number has one form.
 func parsePositive(s string) (int64, bool) {

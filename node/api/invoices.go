@@ -7,6 +7,7 @@ import (
 	"github.com/bojanz/currency"
 
 	"celld/gateway/body"
+	"celld/node/records"
 	"celld/raftfsm/cellfsm"
 	"celld/store"
 	"celld/store/fault"
@@ -19,47 +20,17 @@ const (
 	maxNote = 2000
 )
 
-// invoiceJSON is an invoice in an answer. What is not set is null, but for
-// internal, which is left out where it is not set and where the role may not see
-// it.
-type invoiceJSON struct {
-	Tenant    string        `json:"tenantId"`
-	ID        int64         `json:"invoiceId"`
-	Version   int64         `json:"version"`
-	Customer  int64         `json:"customerId"`
-	Amount    int64         `json:"amountMinor"`
-	Currency  string        `json:"currency"`
-	Reference *string       `json:"reference"`
-	Status    string        `json:"status"`
-	Memo      *string       `json:"memo"`
-	IssuedAt  *string       `json:"issuedAt"`
-	CreatedAt string        `json:"createdAt"`
-	UpdatedAt string        `json:"updatedAt"`
-	Internal  *internalJSON `json:"internal,omitempty"`
+// audience is who the caller is among those who see invoices: the role decides on
+// the bytes of that very row version.
+func (c *call) audience() records.Audience {
+	if c.scope.Role.Can(tenant.ReadInternal) {
+		return records.Internal
+	}
+	return records.Public
 }
 
-type internalJSON struct {
-	CostMinor *int64  `json:"costMinor,omitempty"`
-	Note      *string `json:"note,omitempty"`
-}
-
-// invoice renders one row version for the role that asks: the decision about the
-// internal part is made on the very bytes that are shown.
-func (c *call) invoice(row cellfsm.Invoice) invoiceJSON {
-	f := row.Fields
-	out := invoiceJSON{
-		Tenant: string(c.scope.Tenant), ID: int64(row.ID), Version: int64(row.Version), Customer: int64(f.Customer),
-		Amount: f.Amount, Currency: f.Currency, Reference: f.Reference, Status: string(row.Status), Memo: f.Memo,
-		CreatedAt: formatTime(row.CreatedAt), UpdatedAt: formatTime(row.UpdatedAt),
-	}
-	if f.IssuedAt != nil {
-		at := formatTime(*f.IssuedAt)
-		out.IssuedAt = &at
-	}
-	if row.Internal != nil && c.scope.Role.Can(tenant.ReadInternal) {
-		out.Internal = &internalJSON{row.Internal.CostMinor, row.Internal.Note}
-	}
-	return out
+func (c *call) invoice(b []byte, row *cellfsm.Invoice) []byte {
+	return appendInvoice(b, c.scope.Tenant, row, c.audience() == records.Internal)
 }
 
 // invoiceRequest is the body that creates an invoice; updateInvoiceRequest
@@ -166,7 +137,7 @@ func (s *Server) createInvoice(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a := c.written(http.StatusCreated, c.invoice(row), row.Version, out)
+	a := c.written(http.StatusCreated, c.invoice(nil, &row), row.Version, out)
 	a.location = c.path("invoices", int64(row.ID))
 	return a, nil
 }
@@ -196,7 +167,7 @@ func (s *Server) updateInvoice(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return c.written(http.StatusOK, c.invoice(row), row.Version, out), nil
+	return c.written(http.StatusOK, c.invoice(nil, &row), row.Version, out), nil
 }
 
 // mayWriteInternal refuses the internal part from a role that may not write it:
@@ -213,21 +184,13 @@ func (s *Server) readInvoice(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	a := answer{status: http.StatusOK}
-	var row cellfsm.Invoice
-	var found bool
-	err = s.read(c, &a, func(conn *store.Conn) (err error) {
-		row, found, err = cellfsm.ReadInvoice(conn, c.scope.Tenant, cellfsm.InvoiceID(id))
-		return err
+	return s.one(c, cellfsm.InvoiceKind, id, c.audience(), func(conn *store.Conn) ([]byte, cellfsm.Version, error) {
+		row, found, err := cellfsm.ReadInvoice(conn, c.scope.Tenant, cellfsm.InvoiceID(id))
+		if err != nil || !found {
+			return nil, 0, err
+		}
+		return c.invoice(nil, &row), row.Version, nil
 	})
-	if err != nil {
-		return answer{}, err
-	}
-	if !found {
-		return answer{}, fault.Unknown()
-	}
-	a.body, a.version = c.invoice(row), row.Version
-	return a, nil
 }
 
 func (s *Server) listInvoices(c *call) (answer, error) {
@@ -243,11 +206,11 @@ func (s *Server) listInvoices(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return list[cellfsm.Invoice, invoiceJSON]{
+	return list[cellfsm.Invoice]{
 		collection: "invoices", filter: filter, page: p,
 		rows: func(conn *store.Conn, behind int64, limit int) ([]cellfsm.Invoice, error) {
 			return cellfsm.ListInvoices(conn, c.scope.Tenant, filter, p.order, cellfsm.InvoiceID(behind), limit)
 		},
-		id: func(row cellfsm.Invoice) int64 { return int64(row.ID) }, render: c.invoice,
+		id: func(row *cellfsm.Invoice) int64 { return int64(row.ID) }, render: c.invoice,
 	}.serve(s, c)
 }

@@ -10,23 +10,17 @@ import (
 	"celld/store/fault"
 )
 
-// listJSON is a page of a list.
-type listJSON[T any] struct {
-	Items []T    `json:"items"`
-	Next  string `json:"nextCursor,omitempty"`
-}
-
 // list is one page that is asked for: how to read its rows, and how to show one.
-type list[Row, JSON any] struct {
+type list[Row any] struct {
 	collection string
 	filter     any // what the cursor is bound to, besides tenant, route and sort
 	page       page
 	rows       func(conn *store.Conn, behind int64, limit int) ([]Row, error)
-	id         func(Row) int64
-	render     func(Row) JSON
+	id         func(*Row) int64
+	render     func(b []byte, row *Row) []byte
 }
 
-func (l list[Row, JSON]) serve(s *Server, c *call) (answer, error) {
+func (l list[Row]) serve(s *Server, c *call) (answer, error) {
 	if err := s.settle(c); err != nil {
 		return answer{}, err
 	}
@@ -57,17 +51,24 @@ func (l list[Row, JSON]) serve(s *Server, c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	var out listJSON[JSON]
+	next := ""
 	if len(rows) > l.page.limit {
 		rows = rows[:l.page.limit]
-		out.Next = sealer.seal(l.id(rows[len(rows)-1]))
-		a.next = c.nextPage(l.collection, out.Next)
+		next = sealer.seal(l.id(&rows[len(rows)-1]))
+		a.next = c.nextPage(l.collection, next)
 	}
-	out.Items = make([]JSON, len(rows))
-	for i, row := range rows {
-		out.Items[i] = l.render(row)
+	b := append(make([]byte, 0, 32+320*len(rows)), `{"items":[`...)
+	for i := range rows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = l.render(b, &rows[i])
 	}
-	a.body = out
+	b = append(b, ']')
+	if next != "" {
+		b = appendText(append(b, `,"nextCursor":`...), next)
+	}
+	a.content = append(b, '}')
 	return a, nil
 }
 

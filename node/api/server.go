@@ -17,6 +17,7 @@ import (
 	"celld/gateway/identity"
 	"celld/gateway/pattern"
 	"celld/gateway/problem"
+	"celld/node/records"
 	"celld/raftfsm"
 	"celld/raftfsm/cellfsm"
 	"celld/raftfsm/verify"
@@ -68,6 +69,7 @@ type Config struct {
 	Leader   func() (node string, leader bool) // who leads, as far as known, and whether it is this node
 	Status   func() (Status, error)
 	Members  Members
+	Records  *records.Cache // nil for none
 	Logger   *slog.Logger
 	Metrics  prometheus.Registerer // nil for none
 }
@@ -111,7 +113,9 @@ type call struct {
 // answer is a successful one.
 type answer struct {
 	status   int
-	body     any
+	record   *records.Entry // one record, from the cache or for it
+	content  []byte         // JSON, otherwise
+	body     any            // what is rendered where there is neither
 	epoch    tenant.Epoch
 	index    uint64
 	version  cellfsm.Version // for ETag; 0 for none
@@ -185,16 +189,28 @@ func allow(methods map[string]Route) string {
 	return strings.Join(names, ", ")
 }
 
+// jsonType is not written to.
+var jsonType = []string{"application/json"}
+
 func (s *Server) write(c *call, a answer) error {
-	content, err := json.Marshal(a.body)
-	if err != nil {
-		return fmt.Errorf("encode the answer of %s: %w", c.route.Name, err)
+	h, content := c.w.Header(), a.content
+	h["Content-Type"] = jsonType
+	switch {
+	case a.record != nil:
+		content = a.record.Body
+		h["Content-Length"], h["Etag"] = a.record.Length, a.record.ETag
+	case content == nil:
+		var err error
+		if content, err = json.Marshal(a.body); err != nil {
+			return fmt.Errorf("encode the answer of %s: %w", c.route.Name, err)
+		}
 	}
-	h := c.w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(content)))
+	if a.record == nil {
+		h["Content-Length"] = []string{strconv.Itoa(len(content))}
+	}
 	if a.epoch != 0 {
-		h.Set(HeaderIndex, strconv.FormatUint(uint64(a.epoch), 10)+"."+strconv.FormatUint(a.index, 10))
+		b := strconv.AppendUint(make([]byte, 0, 32), uint64(a.epoch), 10)
+		h[HeaderIndex] = []string{string(strconv.AppendUint(append(b, '.'), a.index, 10))}
 	}
 	if a.version != 0 {
 		h.Set("Etag", `"`+strconv.FormatInt(int64(a.version), 10)+`"`)

@@ -48,7 +48,10 @@ func next(tx *store.Tx, table string) (int64, error) {
 // under it.
 func record(tx *store.Tx, c *raftfsm.Command, event Event, object int64, version Version) error {
 	ctl := tx.Control()
-	sequence := ctl.Sequence + 1 // the command's own: the apply machinery counts after the handler
+	sequence := ctl.Sequence + 1           // the command's own: the apply machinery counts after the handler
+	if tx.Changing != nil && version > 1 { // nobody remembers what was not there
+		tx.Changing(uint8(kindOf(event)), object, sequence)
+	}
 	_, err := tx.Exec("INSERT INTO audit (tenant_id, sequence, at, actor, event, object_id, version, epoch) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 		string(ctl.Tenant), sequence, tx.Now, c.Actor, string(event), object, int64(version), uint64(ctl.Epoch))
 	return err

@@ -26,6 +26,8 @@ type Space struct {
 	key     atomic.Pointer[tenant.CellKey]
 	onMark  raftfsm.Look // nil for nobody
 
+	presences presences
+
 	// swap is held to read while a file is being opened, and to write while
 	// Install replaces files: nothing opens a file that is about to go. Install
 	// waits for the users of a file, so nobody asks for swap while using one.
@@ -105,6 +107,7 @@ func (s *Space) acquire(target string) (*store.File, func(), error) {
 		release()
 		return nil, nil, fmt.Errorf("%s belongs to %s (%s), not to %s (%s)", f.Path(), ctl.Tenant, ctl.UID, row.ID, row.UID)
 	}
+	s.presences.opened(row.UID, f)
 	return f, release, nil
 }
 
@@ -249,6 +252,7 @@ func (s *Space) Install(files []raftfsm.Staged) error {
 			}
 			path = filepath.Join(s.dir, "tenants", f.Folder, "tenant.db")
 			s.tenants.Forget(f.Target)
+			s.presences.gone(tenant.UID(f.Target))
 		}
 		if err := f.Place(path); err != nil {
 			return fmt.Errorf("install %s: %w", path, err)
@@ -315,6 +319,7 @@ func (s *Space) Guard(tx *store.Tx, d raftfsm.Definition, c *raftfsm.Command) er
 		if err != nil {
 			return err
 		}
+		s.watch(tx, ctl.UID)
 		return Admit(*ctl, key, tenant.Epoch(c.Epoch))
 	}
 	return fmt.Errorf("command %s has the unknown class %d", d.Name, d.Class)

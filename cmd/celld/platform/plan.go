@@ -96,7 +96,7 @@ func (pl *plan) fill(o Options, s state) error {
 		addrs := map[string]string{}
 		for i := range s.Replicas {
 			name := "n" + strconv.Itoa(i+1)
-			n := settings.Node{Cell: cell, Name: name, Region: region, Nodes: addrs, ContextKeys: keys, Common: common}
+			n := settings.Node{Cell: cell, Name: name, Region: region, Nodes: addrs, ContextKeys: keys, CacheMib: settings.DefaultCacheMib, Common: common}
 			n.Data = filepath.Join(o.Dir, "cells", cell, name)
 			if err := pl.member(ca, mtls.Node(cell, name), cell+"/"+name, &n.Common); err != nil {
 				return err

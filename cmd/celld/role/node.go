@@ -42,6 +42,9 @@ func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err 
 	if cfg.MaxOpen, err = store.MaxOpen(max(o.Nodes, 1)); err != nil {
 		return nil, err
 	}
+	if cfg.CacheBytes = int64(s.CacheMib) << 20 / int64(max(o.Nodes, 1)); s.CacheMib == 0 {
+		cfg.CacheBytes = -1
+	}
 	if cfg.PKI, err = mtls.LoadDir(s.Identity); err != nil {
 		return nil, fmt.Errorf("--identity: %w", err)
 	}

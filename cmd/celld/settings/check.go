@@ -118,6 +118,9 @@ func (n *Node) Check() error {
 	if n.Metrics != "" {
 		p.addr("metrics", n.Metrics)
 	}
+	if n.CacheMib < 0 {
+		p.addf("--cache-mib must not be negative")
+	}
 	if len(n.ContextKeys) == 0 {
 		p.need("context-keys", "")
 	}

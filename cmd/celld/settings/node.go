@@ -45,9 +45,13 @@ type Node struct {
 	Region      string            `json:"region,omitempty" env:"CELLD_REGION" placeholder:"REGION" help:"The region in which the cell stands."`
 	Nodes       map[string]string `json:"nodes,omitempty" env:"CELLD_NODES" placeholder:"NAME=ADDR;..." help:"Every node of the cell by name, this one included, with its inner address."`
 	Metrics     string            `json:"metrics,omitempty" env:"CELLD_METRICS" placeholder:"ADDR" help:"host:port for /metrics, /healthz and /readyz; none if empty."`
+	CacheMib    int               `name:"cache-mib" json:"cacheMib" env:"CELLD_CACHE_MIB" default:"64" placeholder:"N" help:"MiB of memory for records that are kept as they are answered; 0 for none."`
 	ContextKeys map[string]string `json:"contextKeys,omitempty" env:"CELLD_CONTEXT_KEYS" placeholder:"NAME=FILE;..." help:"For each gateway the file with the public key of its signed contexts."`
 	Common      `embed:""`
 }
+
+// DefaultCacheMib is the default of a node's cache.
+const DefaultCacheMib = 64
 
 // What a gateway logs where it is not told otherwise; its flags have the same defaults.
 const (
