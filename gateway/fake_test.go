@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +51,10 @@ type fakeCell struct {
 	broken bool                     // provisioning is refused
 	marked string                   // the uid that mark "M1" was set for
 	finds  map[string]verify.Result // what a node has found at it, where it is not the usual
+
+	out      map[string]bool // nodes that are no members
+	catching string          // the member without a vote
+	refuses  error           // what a change of members is answered with
 }
 
 // answerMark answers as a node does that was asked about a mark.
@@ -77,6 +83,13 @@ func (c *fakeCell) find(name string, r verify.Result) {
 	c.finds[name] = r
 }
 
+// set changes what the cell answers.
+func (c *fakeCell) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
 func (c *fakeCell) leads() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,6 +100,41 @@ func (c *fakeCell) lead(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leader = name
+}
+
+// members are the cell's members: its nodes, but for those that a test has taken
+// out or not yet put in.
+func (c *fakeCell) members() []memberStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := []memberStatus{}
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		if !c.out[name] {
+			out = append(out, memberStatus{ID: name + "~x", Node: name, Voter: name != c.catching})
+		}
+	}
+	return out
+}
+
+// changeMembers adds and removes members as a leader does, at once.
+func (n *fakeNode) changeMembers(w http.ResponseWriter, r *http.Request) {
+	c := n.cell
+	var in newMember
+	_ = json.NewDecoder(r.Body).Decode(&in)
+	name, removes := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/internal/members/"), "/remove")
+	c.mu.Lock()
+	refusal := c.refuses
+	if refusal == nil && removes {
+		c.out[name] = true
+	} else if refusal == nil && !in.Check {
+		delete(c.out, in.Node)
+	}
+	c.mu.Unlock()
+	if refusal != nil {
+		problem.Write(w, r, refusal)
+		return
+	}
+	_ = writeJSON(w, 200, map[string]any{"cell": c.name, "node": n.name, "isLeader": true, "applied": 9, "members": c.members()})
 }
 
 func (c *fakeCell) breakProvisioning(broken bool) {
@@ -105,7 +153,7 @@ func newFakeCell(t testing.TB, name string, nodes ...string) *fakeCell {
 		}
 		keys = append(keys, s.Key())
 	}
-	c := &fakeCell{name: name, key: tenant.CellKey("key-of-" + name), nodes: make(map[string]*fakeNode), leader: nodes[0]}
+	c := &fakeCell{name: name, key: tenant.CellKey("key-of-" + name), nodes: make(map[string]*fakeNode), leader: nodes[0], out: make(map[string]bool)}
 	var err error
 	if c.verifier, err = identity.NewVerifier(tenant.CellName(name), c.key, keys, time.Now); err != nil {
 		t.Fatal(err)
@@ -192,7 +240,8 @@ func (n *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := problem.EnsureRequestID(w.Header(), r.Header)
 	r = r.WithContext(problem.ContextWithRequestID(r.Context(), id))
 	if r.URL.Path == statusPath {
-		_ = writeJSON(w, 200, map[string]any{"cell": n.cell.name, "cellKey": n.cell.key, "node": n.name, "isLeader": n.cell.leads() == n.name, "ready": true, "applied": 7, "term": 2})
+		_ = writeJSON(w, 200, map[string]any{"cell": n.cell.name, "cellKey": n.cell.key, "node": n.name, "isLeader": n.cell.leads() == n.name, "ready": true, "applied": 7, "term": 2,
+			"serverId": n.name + "~x", "members": n.cell.members()})
 		return
 	}
 	if mark, ok := strings.CutPrefix(r.URL.Path, "/internal/marks/"); ok {
@@ -206,6 +255,10 @@ func (n *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if n.cell.leads() != n.name && r.Header.Get(headerConsistency) == "" {
 		notLeader(n.cell.leads())(w, r)
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, "/internal/members") && who.Act == identity.ByOperator {
+		n.changeMembers(w, r)
 		return
 	}
 	if strings.HasPrefix(r.URL.Path, "/internal/") {

@@ -51,6 +51,8 @@ func operatorRoutes() []operatorRoute {
 		{"put-cell", post, "/cells", false, true, (*Gateway).operatorPutCell},
 		{"list-cells", get, "/cells", false, false, (*Gateway).operatorListCells},
 		{"show-cell", get, "/cells/{cell}", false, false, (*Gateway).operatorShowCell},
+		{"add-node", post, "/cells/{cell}/nodes", false, true, (*Gateway).operatorAddNode},
+		{"remove-node", post, "/cells/{cell}/nodes/{node}/remove", false, true, (*Gateway).operatorRemoveNode},
 		{"list-audit", get, "/audit", false, false, (*Gateway).operatorAudit},
 	}
 }

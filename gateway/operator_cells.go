@@ -32,6 +32,26 @@ type nodeStatus struct {
 	Applied     uint64         `json:"applied"`
 	Ready       bool           `json:"ready"`
 	OpenTenants int            `json:"openTenants"`
+	ServerID    string         `json:"serverId"`
+	Absent      int            `json:"absent"`
+	Members     []memberStatus `json:"members"`
+}
+
+// memberStatus is a member of a cell's Raft group, as its nodes know it.
+type memberStatus struct {
+	ID    string `json:"id"`
+	Node  string `json:"node"`
+	Voter bool   `json:"voter"`
+}
+
+// member returns what s knows of a node of that name.
+func (s *nodeStatus) member(name string) (memberStatus, bool) {
+	for _, m := range s.Members {
+		if m.Node == name {
+			return m, true
+		}
+	}
+	return memberStatus{}, false
 }
 
 type nodeJSON struct {
@@ -42,6 +62,9 @@ type nodeJSON struct {
 	Term        uint64 `json:"term"`
 	Applied     uint64 `json:"appliedIndex"`
 	OpenTenants int    `json:"openTenants"`
+	Absent      int    `json:"absent"` // tenants that it has to fetch
+	Voter       bool   `json:"voter"`  // whether it counts for the cell's majority, as it knows itself
+	ServerID    string `json:"serverId"`
 	Problem     string `json:"problem,omitempty"`
 }
 
@@ -94,6 +117,10 @@ func (g *Gateway) probe(ctx context.Context, c *cell, n *node) nodeJSON {
 	if err != nil {
 		out.Problem = err.Error()
 		return out
+	}
+	out.ServerID, out.Absent = s.ServerID, s.Absent
+	if m, found := s.member(n.name); found && m.ID == s.ServerID {
+		out.Voter = m.Voter
 	}
 	out.Leader, out.Term, out.Applied, out.OpenTenants, out.Healthy = s.IsLeader, s.Term, s.Applied, s.OpenTenants, s.Ready
 	switch {
@@ -172,8 +199,9 @@ func (g *Gateway) operatorShowCell(o *operation) error {
 	return o.answer(http.StatusOK, out, false)
 }
 
-// operatorPutCell registers a cell or changes what is known of it. The cell's key
-// is not the operator's to type: the nodes are asked for it.
+// operatorPutCell registers a cell or changes what is known of it; what is left out
+// stays as it is. The cell's key is not the operator's to type: the nodes are asked
+// for it.
 func (g *Gateway) operatorPutCell(o *operation) error {
 	var in struct {
 		Name     string            `json:"name"`
@@ -186,17 +214,29 @@ func (g *Gateway) operatorPutCell(o *operation) error {
 	if err := decode(o.w, o.r, &in); err != nil {
 		return err
 	}
-	switch {
-	case !tenant.ValidID(in.Name):
+	if !tenant.ValidID(in.Name) {
 		return fault.New(fault.Invalid, "invalid-field", "name must be a letter and up to 31 letters, digits or hyphens").With("field", "name")
+	}
+	key, err := o.key(in.Name, in.Region, in.Tier, in.State, in.Capacity, in.Nodes)
+	if err != nil {
+		return err
+	}
+	have, err := g.cellNamed(o.r.Context(), in.Name)
+	if err != nil && fault.Of(err) != fault.NotFound {
+		return err
+	}
+	if in.Nodes == nil {
+		in.Nodes = have.Nodes
+	}
+	defaultTo(&in.Region, have.Region)
+	defaultTo(&in.Tier, have.Tier)
+	defaultTo(&in.State, string(have.State))
+	defaultTo(&in.Capacity, uint32(have.Capacity))
+	switch {
 	case len(in.Nodes) == 0 || len(in.Nodes) > maxNodes:
 		return fault.New(fault.Invalid, "invalid-field", "nodes must name 1 to %d nodes", maxNodes).With("field", "nodes")
 	}
 	if err := firstOf(checkTier(in.Tier), body.Text("region", in.Region, maxRegion)); err != nil {
-		return err
-	}
-	key, err := o.key(in.Name, in.Region, in.Tier, in.State, in.Capacity, in.Nodes)
-	if err != nil {
 		return err
 	}
 	cellKey, region, err := g.keyOf(o.r.Context(), in.Name, in.Nodes)

@@ -9,7 +9,7 @@ import (
 )
 
 func operatorPath(pattern string) string {
-	return strings.NewReplacer("{tenant}", "T7", "{user}", "U7", "{cell}", "C2").Replace(pattern)
+	return strings.NewReplacer("{tenant}", "T7", "{user}", "U7", "{cell}", "C2", "{node}", "n9").Replace(pattern)
 }
 
 func TestOperatorCredentials(t *testing.T) {
@@ -49,6 +49,7 @@ func TestOperatorAudit(t *testing.T) {
 		"create-user": map[string]any{"email": "new@example.org", "name": "N", "password": "long enough"}, "create-token": map[string]any{"name": "second"},
 		"create-tenant": map[string]any{"tenantId": "T9", "name": "Nine", "owner": "X0", "cell": "C2", "tier": "pooled"},
 		"put-cell":      map[string]any{"name": "C2", "region": "local", "nodes": map[string]string{"n1": "127.0.0.1:1", "n2": "127.0.0.1:1", "n3": "127.0.0.1:1"}, "capacity": 100},
+		"add-node":      map[string]any{"node": "n2", "address": "127.0.0.1:1"}, "remove-node": map[string]any{},
 	}
 	rows := func() []auditJSON {
 		var page pageJSON[auditJSON]

@@ -56,6 +56,9 @@ func (m members) Add(ctx context.Context, in api.NewMember) error {
 	if err := isNew(said, in, string(key), member); err != nil {
 		return err
 	}
+	if in.Check {
+		return nil
+	}
 	n.cfg.Logger.Info("adding a member", "member", in.Node, "server_id", in.ServerID, "address", in.Address)
 	return n.group.AddNonvoter(ctx, at.Index, in.ServerID, in.Address)
 }

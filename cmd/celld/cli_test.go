@@ -46,9 +46,9 @@ func TestSettingsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	for _, example := range []string{"node", "gateway"} {
+	for example, role := range map[string]string{"node": "node", "node-join": "node", "gateway": "gateway"} {
 		var stderr strings.Builder
-		code := run([]string{example, "--config", filepath.Join("../../docs/examples", example+".json"), "--check"}, &strings.Builder{}, &stderr)
+		code := run([]string{role, "--config", filepath.Join("../../docs/examples", example+".json"), "--check"}, &strings.Builder{}, &stderr)
 		// Its files do not exist here; everything else must be right.
 		for line := range strings.Lines(stderr.String()) {
 			if !strings.Contains(line, "no such file") && !strings.Contains(line, "--help") {

@@ -11,7 +11,8 @@
 //	importer  celld import
 //	client    calls of the HTTP APIs
 //
-// Exit codes: 0 done, 1 refused or failed, 2 not understood. What a command
+// Exit codes: 0 done, 1 refused or failed, 2 not understood, 3 a node that its cell
+// has removed. What a command
 // answers goes to standard output, everything else to standard error.
 //
 // The first SIGINT or SIGTERM asks for an ordered stop, the second one ends the

@@ -11,6 +11,7 @@ import (
 
 	"celld/cmd/celld/admin"
 	"celld/cmd/celld/importer"
+	"celld/node"
 )
 
 // Exit codes of every command.
@@ -18,6 +19,8 @@ const (
 	exitOK     = 0
 	exitFailed = 1 // refused, or failed
 	exitUsage  = 2 // not understood
+
+	exitRemoved = 3 // a node that its cell has removed: starting it again makes no sense
 )
 
 // cli is every command.
@@ -75,10 +78,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "celld: %v\n", err) // the last line of a child tells its parent why it ended
 	var coded interface{ ExitCode() int }
+	var removed *node.Removed
 	var usage *usageError
 	var parse *kong.ParseError
 	if errors.As(err, &parse) || errors.As(err, &usage) {
 		return exitUsage
+	}
+	if errors.As(err, &removed) {
+		return exitRemoved
 	}
 	if errors.As(err, &coded) {
 		return coded.ExitCode()

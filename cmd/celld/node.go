@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 
@@ -19,6 +20,9 @@ type nodeCommand struct {
 func (c *nodeCommand) Run(ctx context.Context, out io.Writer) error {
 	if err := c.Node.Check(); err != nil {
 		return &usageError{err}
+	}
+	if c.Join && c.Init {
+		return &usageError{errors.New("--init forms a cell and join waits to be added to one: leave one of them out")}
 	}
 	if c.processFlags.Check {
 		return c.sayGood(out)

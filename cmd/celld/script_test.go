@@ -29,6 +29,7 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		"exits":       exits,
 		"ports":       ports,
 		"ready":       ready,
+		"alive":       alive,
 		"up":          up,
 		"get":         get,
 		"kill-member": killMember,
@@ -113,8 +114,20 @@ func ready(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: ready ADDR")
 	}
-	until(ts, args[0]+" is not ready", func() error {
-		code, err := status("http://"+args[0]+"/readyz", "")
+	answers(ts, args[0], "/readyz")
+}
+
+// alive ADDR waits until the process at an address runs, ready or not.
+func alive(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: alive ADDR")
+	}
+	answers(ts, args[0], "/healthz")
+}
+
+func answers(ts *testscript.TestScript, addr, path string) {
+	until(ts, addr+path+" does not answer 200", func() error {
+		code, err := status("http://"+addr+path, "")
 		if err == nil && code != http.StatusOK {
 			err = errors.New("it answers " + strconv.Itoa(code))
 		}

@@ -51,6 +51,7 @@ type NewMember struct {
 	Node     string `json:"node"`
 	ServerID string `json:"serverId"` // as the node itself says
 	Address  string `json:"address"`  // under which the cell's nodes reach it
+	Check    bool   `json:"check"`    // only say whether it may be added
 }
 
 // Marked answers who has a tenant's replicas compared.

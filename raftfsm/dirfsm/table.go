@@ -25,6 +25,8 @@ const (
 	NumPutCell
 	NumRecord
 	NumPrune
+	NumPutNode
+	NumRemoveNode
 )
 
 // Table is every command of the directory. touched is told the sequence of each
@@ -51,6 +53,8 @@ func Table(touched func(sequence uint64)) *raftfsm.Table {
 		raftfsm.Define(NumPutCell, "PutCell", raftfsm.Control, h.putCell),
 		raftfsm.Define(NumRecord, "Record", raftfsm.Control, record),
 		raftfsm.Define(NumPrune, "Prune", raftfsm.Control, prune),
+		raftfsm.Define(NumPutNode, "PutNode", raftfsm.Control, h.putNode),
+		raftfsm.Define(NumRemoveNode, "RemoveNode", raftfsm.Control, h.removeNode),
 	)
 }
 

@@ -104,12 +104,12 @@ func TestCreateTenantSendsWhatWasAsked(t *testing.T) {
 
 func TestCellWithItsNodes(t *testing.T) {
 	out, err := operate(t, func(w http.ResponseWriter, r *http.Request) {
-		answer(w, `{"cell":"C2","state":"active","nodes":[{"node":"n1","address":"a:1","leader":true,"healthy":true,"appliedIndex":7},{"node":"n2","address":"b:1","healthy":false}]}`)
+		answer(w, `{"cell":"C2","state":"active","nodes":[{"node":"n1","address":"a:1","leader":true,"healthy":true,"voter":true,"appliedIndex":7},{"node":"n2","address":"b:1","healthy":false}]}`)
 	}, "cell", "show", "C2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"cell      C2", "NODE", "n1    a:1      yes      yes", "n2    b:1      no       -"} {
+	for _, want := range []string{"cell      C2", "NODE", "n1    a:1      yes      yes    yes", "n2    b:1      no       -      -"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in:\n%s", want, out)
 		}

@@ -10,7 +10,10 @@ import (
 type cellCommand struct {
 	List   cellList   `cmd:"" help:"All cells."`
 	Show   cellShow   `cmd:"" help:"One cell and its nodes: leader, applied index, health."`
-	Create cellCreate `cmd:"" help:"Make a running cell known to the gateways, or describe it anew: what is left out gets its default."`
+	Create cellCreate `cmd:"" help:"Make a running cell known to the gateways, or describe it anew: what is left out stays."`
+
+	AddNode    cellAddNode    `cmd:"" name:"add-node" help:"Add a node that runs with join to a cell, and wait until it has caught up and has its vote."`
+	RemoveNode cellRemoveNode `cmd:"" name:"remove-node" help:"Remove a node from a cell; its process ends by itself."`
 }
 
 type cellList struct{}
@@ -47,20 +50,23 @@ func (s *session) showCell(doc document) error {
 		return err
 	}
 	return printTable(s.out, nodes, []column{{"NODE", "node"}, {"ADDRESS", "address"}, {"HEALTHY", "healthy"},
-		{"LEADER", "leader"}, {"TERM", "term"}, {"APPLIED", "appliedIndex"}, {"OPEN TENANTS", "openTenants"}, {"PROBLEM", "problem"}})
+		{"VOTER", "voter"}, {"LEADER", "leader"}, {"TERM", "term"}, {"APPLIED", "appliedIndex"}, {"OPEN TENANTS", "openTenants"}, {"PROBLEM", "problem"}})
 }
 
 type cellCreate struct {
 	Cell     string            `arg:"" help:"The cell's name."`
-	Nodes    map[string]string `name:"node" required:"" placeholder:"n1=ADDR;n2=ADDR" help:"Its nodes with their inner addresses; may be given several times."`
-	Region   string            `help:"The region in which it stands; what its nodes say if empty."`
-	Tier     string            `enum:",pooled,dedicated" default:"" help:"pooled (the default) or dedicated."`
-	State    string            `enum:",active,draining" default:"" help:"active (the default), or draining: it takes no new tenants."`
-	Capacity int               `help:"How many tenants it takes (default 10000)."`
+	Nodes    map[string]string `name:"node" placeholder:"n1=ADDR;n2=ADDR" help:"Its nodes with their inner addresses; may be given several times. Required for a new cell."`
+	Region   string            `help:"The region in which it stands; for a new cell what its nodes say if empty."`
+	Tier     string            `enum:",pooled,dedicated" default:"" help:"pooled (what a new cell gets) or dedicated."`
+	State    string            `enum:",active,draining" default:"" help:"active (what a new cell gets), or draining: it takes no new tenants."`
+	Capacity int               `help:"How many tenants it takes (a new cell 10000)."`
 }
 
 func (c *cellCreate) Run(ctx context.Context, all *Command, out io.Writer) error {
-	body := map[string]any{"name": c.Cell, "nodes": c.Nodes}
+	body := map[string]any{"name": c.Cell}
+	if len(c.Nodes) > 0 {
+		body["nodes"] = c.Nodes
+	}
 	setText(body, "region", c.Region)
 	setText(body, "tier", c.Tier)
 	setText(body, "state", c.State)

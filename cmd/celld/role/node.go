@@ -36,7 +36,7 @@ type RunningNode struct {
 // Node starts a node of checked settings.
 func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err error) {
 	cfg := node.Config{
-		Cell: tenant.CellName(s.Cell), Name: s.Name, Region: s.Region, Dir: s.Data, Peers: s.Nodes, Bootstrap: o.Init,
+		Cell: tenant.CellName(s.Cell), Name: s.Name, Region: s.Region, Dir: s.Data, Peers: s.Nodes, Bootstrap: o.Init && !s.Join, Join: s.Join,
 		Slots: o.Slots, Timing: timing(s.Common), Logger: o.Logger, Clock: o.Clock,
 	}
 	if cfg.MaxOpen, err = store.MaxOpen(max(o.Nodes, 1)); err != nil {

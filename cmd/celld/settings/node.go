@@ -44,6 +44,7 @@ type Node struct {
 	Name        string            `json:"name,omitempty" env:"CELLD_NAME" placeholder:"n1" help:"The node's name within the cell."`
 	Region      string            `json:"region,omitempty" env:"CELLD_REGION" placeholder:"REGION" help:"The region in which the cell stands."`
 	Nodes       map[string]string `json:"nodes,omitempty" env:"CELLD_NODES" placeholder:"NAME=ADDR;..." help:"Every node of the cell by name, this one included, with its inner address."`
+	Join        bool              `json:"join,omitempty" env:"CELLD_JOIN" help:"This node does not form its cell: with an empty data folder it takes a new server id and waits until celld admin cell add-node adds it."`
 	Metrics     string            `json:"metrics,omitempty" env:"CELLD_METRICS" placeholder:"ADDR" help:"host:port for /metrics, /healthz and /readyz; none if empty."`
 	CacheMib    int               `name:"cache-mib" json:"cacheMib" env:"CELLD_CACHE_MIB" default:"64" placeholder:"N" help:"MiB of memory for records that are kept as they are answered; 0 for none."`
 	ContextKeys map[string]string `json:"contextKeys,omitempty" env:"CELLD_CONTEXT_KEYS" placeholder:"NAME=FILE;..." help:"For each gateway the file with the public key of its signed contexts."`
