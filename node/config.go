@@ -50,6 +50,7 @@ type Config struct {
 	// DigestRate how many bytes a second that may read; 0 for a day and 16 MiB.
 	DigestEvery time.Duration
 	DigestRate  int64
+	Retention   Retention
 	Logger      *slog.Logger          // nil for none
 	Metrics     prometheus.Registerer // nil for none; two nodes of a process need wrapped ones
 	Clock       func() time.Time      // stamps commands and dates contexts; nil for time.Now
@@ -79,6 +80,9 @@ func (c *Config) complete() error {
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = DefaultCacheBytes
+	}
+	if err := c.Retention.complete(); err != nil {
+		return fmt.Errorf("node %s/%s: %w", c.Cell, c.Name, err)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -14,6 +14,7 @@ import (
 func (n *Node) newVerifier() *verify.Verifier {
 	return verify.New(verify.Config{
 		Self: n.cfg.full(n.cfg.Name), Number: cellfsm.MarkNumber, Files: n.space, Targets: n.space.UIDs, Ask: n.askMark,
+		Visited: n.prune,
 		Noticed: func(_ string, err error) { n.space.Noticed(err) },
 		Every:   n.cfg.DigestEvery, Rate: n.cfg.DigestRate, Clock: n.cfg.Clock, Logger: n.cfg.Logger, Metrics: n.cfg.Metrics,
 	})

@@ -47,6 +47,7 @@ type Node struct {
 	group    *raftfsm.Group
 	digests  *verify.Verifier
 	looker   *looker
+	pruned   prometheus.Counter
 	gate     *gate
 	http     *http.Server
 	hop      *hop.Server                       // for gateways
@@ -114,6 +115,9 @@ func open(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, space: space, looker: newLooker(cfg.PKI, cfg.resolve), failed: make(chan error, 1)}
 	n.digests = n.newVerifier()
+	n.pruned = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "celld", Subsystem: "cell", Name: "pruned_rows_total", Help: "Rows past their retention that this node had deleted while it led.",
+	})
 	space.OnMark(n.digests.Look)
 	if n.mux, err = raftfsm.NewMux(cfg.Listener, cfg.PKI); err != nil {
 		return nil, errors.Join(err, space.Close())
@@ -136,7 +140,7 @@ func open(cfg Config) (*Node, error) {
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	if cfg.Metrics != nil {
-		cfg.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		cfg.Metrics.MustRegister(n.pruned, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "celld", Subsystem: "cell", Name: "open_tenants", Help: "Tenants' files that are open.",
 		}, func() float64 { return float64(space.Open()) }))
 	}

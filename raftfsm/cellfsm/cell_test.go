@@ -195,6 +195,7 @@ func TestCommandBytesArePinned(t *testing.T) {
 		cellfsm.UpdateInvoice{ID: 17, Expected: 5, Fields: fields, Status: &status, Internal: internal},
 		cellfsm.UpdateInvoice{ID: 17, Expected: 5, Fields: cellfsm.InvoiceFields{Customer: 4, Currency: "JPY"}, Internal: &cellfsm.Internal{}},
 		cellfsm.Invoice{ID: 17, Version: 6, Fields: fields, Status: cellfsm.Issued, Internal: internal, CreatedAt: 1, UpdatedAt: 2},
+		cellfsm.Prune{Keys: 3, Audit: 2, Limit: 500}, cellfsm.Pruned{Keys: 7, Audit: 1},
 	} {
 		b, err := raftfsm.Encode(v)
 		if err != nil {

@@ -12,6 +12,7 @@ const (
 	CreateInvoiceNumber   raftfsm.Number = 5
 	UpdateInvoiceNumber   raftfsm.Number = 6
 	MarkNumber            raftfsm.Number = 7
+	PruneNumber           raftfsm.Number = 8
 )
 
 // FeatureLevel is the level that a cell made by this program starts with. New
@@ -29,5 +30,6 @@ func Commands(space *Space) *raftfsm.Table {
 		raftfsm.DefinePlanned(CreateInvoiceNumber, "create-invoice", raftfsm.TenantWrite, createInvoice),
 		raftfsm.DefinePlanned(UpdateInvoiceNumber, "update-invoice", raftfsm.TenantWrite, updateInvoice),
 		raftfsm.DefineMark(MarkNumber, "mark", space.look),
+		raftfsm.Define(PruneNumber, "prune", raftfsm.TenantWrite, prune),
 	)
 }

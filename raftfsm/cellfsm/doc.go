@@ -15,7 +15,7 @@
 //     clock, no randomness, no order of a map. Ids come from counters in the
 //     file, time from tx.Now, secrets from the command's body.
 //   - Every effect leaves one audit row in its transaction, under the tenant's
-//     sequence number; it is the outbox row as well.
+//     sequence number; it is the outbox row as well. Pruning leaves none.
 //   - What depends on tables that change between releases (the currency list,
 //     limits on text) is checked before a command is proposed and travels in it.
 //

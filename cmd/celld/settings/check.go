@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"celld/raftfsm/mtls"
 	"celld/store/tenant"
@@ -120,6 +121,15 @@ func (n *Node) Check() error {
 	}
 	if n.CacheMib < 0 {
 		p.addf("--cache-mib must not be negative")
+	}
+	if n.DigestEvery < 0 || n.DigestRate < 0 {
+		p.addf("--digest-every and --digest-rate must be positive")
+	}
+	if n.KeepKeys != 0 && n.KeepKeys < Duration(24*time.Hour) {
+		p.addf("--keep-keys must be 24h at least")
+	}
+	if n.KeepAudit != 0 && n.KeepAudit < n.KeepKeys {
+		p.addf("--keep-audit must be at least as long as --keep-keys")
 	}
 	if len(n.ContextKeys) == 0 {
 		p.need("context-keys", "")

@@ -48,6 +48,10 @@ type Node struct {
 	Metrics     string            `json:"metrics,omitempty" env:"CELLD_METRICS" placeholder:"ADDR" help:"host:port for /metrics, /healthz and /readyz; none if empty."`
 	CacheMib    int               `name:"cache-mib" json:"cacheMib" env:"CELLD_CACHE_MIB" default:"64" placeholder:"N" help:"MiB of memory for records that are kept as they are answered; 0 for none."`
 	ContextKeys map[string]string `json:"contextKeys,omitempty" env:"CELLD_CONTEXT_KEYS" placeholder:"NAME=FILE;..." help:"For each gateway the file with the public key of its signed contexts."`
+	DigestEvery Duration          `json:"digestEvery,omitempty" env:"CELLD_DIGEST_EVERY" default:"24h" help:"Within which time the replicas of each tenant are compared."`
+	DigestRate  int               `json:"digestRate,omitempty" env:"CELLD_DIGEST_RATE" default:"16" help:"How many MiB a second that may read on this node."`
+	KeepKeys    Duration          `json:"keepKeys,omitempty" env:"CELLD_KEEP_KEYS" default:"48h" help:"How long idempotency keys are kept, 24h at least. Equal in all nodes of a cell."`
+	KeepAudit   Duration          `json:"keepAudit,omitempty" env:"CELLD_KEEP_AUDIT" default:"9600h" help:"How long tenants' audit and outbox rows are kept, at least as long as keys. Equal in all nodes of a cell."`
 	Common      `embed:""`
 }
 

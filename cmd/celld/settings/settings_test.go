@@ -180,6 +180,9 @@ func TestNodeCheck(t *testing.T) {
 		{"host:port", func(n *Node) { n.Inner = "127.0.0.1" }},
 		{"--identity", func(n *Node) { n.Identity = filepath.Join(n.Identity, "none") }},
 		{"--context-keys", func(n *Node) { n.ContextKeys = nil }},
+		{"--digest-rate", func(n *Node) { n.DigestRate = -1 }},
+		{"--keep-keys", func(n *Node) { n.KeepKeys = Duration(23 * time.Hour) }},
+		{"--keep-audit", func(n *Node) { n.KeepKeys, n.KeepAudit = Duration(48*time.Hour), Duration(47*time.Hour) }},
 		{"--election", func(n *Node) { n.Election = 0 }},
 	} {
 		n := good

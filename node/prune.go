@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"celld/raftfsm"
+	"celld/raftfsm/cellfsm"
+	"celld/store/tenant"
+)
+
+// Retention is how long what a tenant remembers of past commands is kept.
+type Retention struct {
+	Keys  time.Duration // idempotency keys; a day at least, 0 for two
+	Audit time.Duration // audit and outbox rows; as long as keys at least, 0 for 400 days
+}
+
+const (
+	leastKeys    = 24 * time.Hour
+	defaultKeys  = 48 * time.Hour
+	defaultAudit = 400 * 24 * time.Hour
+)
+
+func (r *Retention) complete() error {
+	if r.Keys == 0 {
+		r.Keys = defaultKeys
+	}
+	if r.Audit == 0 {
+		r.Audit = max(defaultAudit, r.Keys)
+	}
+	if r.Keys < leastKeys || r.Audit < r.Keys {
+		return fmt.Errorf("idempotency keys must be kept for %s at least, and the audit for as long as they are", leastKeys)
+	}
+	return nil
+}
+
+const (
+	// pruneLimit is how many rows of each kind one command deletes, pruneMost how
+	// many commands a tenant gets in a row; what is left waits for the next visit.
+	pruneLimit = 500
+	pruneMost  = 20_000
+	prunePause = 10 * time.Millisecond
+	pruneTime  = 5 * time.Second
+)
+
+// prune has what is past its time deleted from a tenant's file, in commands of
+// bounded size. The leader calls it for one tenant after the other, when the digest
+// sweep has just had the file open: nobody opens thousands of files to see whether
+// there is something in them.
+func (n *Node) prune(ctx context.Context, target string) {
+	if target == "" {
+		return
+	}
+	row, err := n.space.Tenant(tenant.UID(target))
+	for i := 0; err == nil && i < pruneMost; i++ {
+		now := n.cfg.Clock()
+		body := cellfsm.Prune{Keys: now.Add(-n.cfg.Retention.Keys).UnixMicro(), Audit: now.Add(-n.cfg.Retention.Audit).UnixMicro(), Limit: pruneLimit}
+		var more bool
+		if more, err = n.space.Prunable(row.UID, body); err != nil || !more {
+			break
+		}
+		if err = n.proposePrune(ctx, row, body); err != nil {
+			break
+		}
+		select {
+		case <-time.After(prunePause):
+		case <-ctx.Done():
+			return
+		}
+	}
+	if err != nil && !errors.Is(err, cellfsm.ErrNothingToPrune) && ctx.Err() == nil {
+		n.cfg.Logger.Info("a tenant was not pruned to the end; the next visit goes on", "tenant", string(row.ID), "error", err)
+	}
+}
+
+func (n *Node) proposePrune(ctx context.Context, row cellfsm.Tenant, body cellfsm.Prune) error {
+	cmd, err := raftfsm.NewCommand(cellfsm.PruneNumber, string(row.UID), body)
+	if err != nil {
+		return err
+	}
+	cmd.Epoch, cmd.Actor = uint64(row.Epoch), "node:"+n.cfg.Name
+	ctx, cancel := context.WithTimeout(ctx, pruneTime)
+	defer cancel()
+	out, err := n.group.Propose(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	var done cellfsm.Pruned
+	if err := out.Into(&done); err != nil {
+		return err
+	}
+	n.pruned.Add(float64(done.Keys + done.Audit))
+	return nil
+}
