@@ -16,7 +16,7 @@ import (
 // historyCommand measures requests to one tenant as it grows.
 type historyCommand struct {
 	Sizes       []uint64      `default:"1000,10000,100000,1000000" help:"Invoices of the tenant, rising (${default})."`
-	Customers   int           `default:"100" help:"Its customers, among whom the invoices are spread (${default})."`
+	Customers   int           `default:"20" help:"Its customers, among whom the invoices are spread (${default}): so few that each has a full page at the smallest size."`
 	Connections int           `default:"32" help:"Connections that measure (${default})."`
 	Loaders     int           `default:"192" help:"Connections that write invoices until there are enough (${default})."`
 	Duration    time.Duration `default:"3s" help:"How long each kind of request is measured at each size (${default})."`
