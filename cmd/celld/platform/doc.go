@@ -5,7 +5,8 @@
 // # On disk
 //
 //	DIR/celld.lock            held while a platform runs on DIR
-//	DIR/platform.json         the shape, and whether the groups are formed
+//	DIR/platform.json         the shape, nodes that joined or were removed, and
+//	                          whether the groups are formed
 //	DIR/operator-token        for celld admin --token-file
 //	DIR/dev-credentials.json  where it listens, and all tokens; 0600, replaced whole
 //	DIR/pids.json             members' processes, with Isolate; replaced whole
@@ -21,12 +22,13 @@
 // Only one platform runs on a folder. /readyz answers 200 only when credentials
 // and process ids are written, the cells have leaders, and what was asked for is
 // loaded. Groups are formed once, by all members; later starts need a majority of
-// each. Tokens stay the same from start to start.
+// each. A node that its cell has removed stays down, in this start and later ones.
+// Tokens stay the same from start to start.
 //
 // # Goroutines and locks
 //
 // Each Member has one goroutine while it is supervised, and each child process
 // one that waits for it; Stop waits for all of them. Member.mu guards a member's
-// current life, Platform.mu the files that the platform writes, outages.mu why
+// current life, Platform.mu the nodes and the files that the platform writes, outages.mu why
 // members are down.
 package platform

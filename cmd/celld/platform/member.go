@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os/exec"
 	"runtime"
 	"sync"
 	"time"
+
+	"celld/node"
 )
 
 const (
@@ -36,6 +39,8 @@ type Member struct {
 	logger   *slog.Logger
 	changed  func() error                 // told when the member got another process
 	onEnd    func(name string, err error) // told when a life ended, or a launch failed
+
+	onRemoved func(name string, err error) // told instead when its cell has removed it: it stays down
 
 	mu      sync.Mutex
 	current instance
@@ -111,6 +116,16 @@ func (m *Member) Kill() error {
 	return current.kill()
 }
 
+// isRemoved reports whether a life ended because the node's cell has removed it.
+func isRemoved(err error) bool {
+	var here *node.Removed
+	var child *exec.ExitError
+	return errors.As(err, &here) || errors.As(err, &child) && child.ExitCode() == exitRemoved
+}
+
+// exitRemoved is the exit code of celld node for it.
+const exitRemoved = 3
+
 func (m *Member) set(current instance) {
 	m.mu.Lock()
 	m.current = current
@@ -158,6 +173,14 @@ func (m *Member) supervise(ctx context.Context, halt <-chan context.Context, don
 			case <-life.ended():
 				err = life.why()
 				m.set(nil)
+				if isRemoved(err) {
+					m.onRemoved(m.name, err)
+					<-halt
+					m.mu.Lock()
+					m.stopErr = nil
+					m.mu.Unlock()
+					return
+				}
 				m.onEnd(m.name, err)
 				if time.Since(began) >= steadyAfter {
 					pause = restartAfter

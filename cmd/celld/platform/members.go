@@ -1,6 +1,10 @@
 package platform
 
-import "context"
+import (
+	"context"
+
+	"celld/cmd/celld/settings"
+)
 
 // makeMembers makes the members of the plan, none of them running yet.
 func (p *Platform) makeMembers() error {
@@ -19,24 +23,33 @@ func (p *Platform) makeMembers() error {
 		p.gateways = append(p.gateways, p.member(g.Name, launch))
 	}
 	for _, n := range p.plan.nodes {
-		name := n.Cell + "/" + n.Name
-		launch := func(ctx context.Context) (instance, error) { return p.roles.node(ctx, n) }
-		if p.options.Isolate {
-			config, err := p.plan.write(name, n)
-			if err != nil {
-				return err
-			}
-			launch = p.child("node", config)
+		m, err := p.node(n)
+		if err != nil {
+			return err
 		}
-		p.nodes = append(p.nodes, p.member(name, launch))
+		p.nodes = append(p.nodes, m)
 	}
 	return nil
+}
+
+// node makes the member for a node's settings.
+func (p *Platform) node(n settings.Node) (*Member, error) {
+	name := n.Cell + "/" + n.Name
+	launch := func(ctx context.Context) (instance, error) { return p.roles.node(ctx, n) }
+	if p.options.Isolate {
+		config, err := p.plan.write(name, n)
+		if err != nil {
+			return nil, err
+		}
+		launch = p.child("node", config)
+	}
+	return p.member(name, launch), nil
 }
 
 func (p *Platform) member(name string, launch func(context.Context) (instance, error)) *Member {
 	return &Member{
 		name: name, launch: launch, isolated: p.options.Isolate, persist: !p.forming(), logger: p.logger,
-		changed: p.savePIDs, onEnd: p.ended,
+		changed: p.savePIDs, onEnd: p.ended, onRemoved: p.removed,
 	}
 }
 

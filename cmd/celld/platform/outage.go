@@ -79,6 +79,9 @@ func (p *Platform) folder(name string) string {
 func (p *Platform) lost() error {
 	all, down := map[string]int{}, map[string][]error{}
 	for _, m := range p.Members() {
+		if p.isGone(m.name) {
+			continue
+		}
 		cell, _, isNode := strings.Cut(m.name, "/")
 		group := "the gateways"
 		if isNode {

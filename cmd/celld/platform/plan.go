@@ -26,6 +26,10 @@ type plan struct {
 	ports    map[string]*port.Port // by member: the inner port
 	public   []*port.Port
 	admins   []*port.Port
+
+	ca     *mtls.CA
+	keys   map[string]string // of the gateways' contexts
+	common settings.Common
 	// profilers are the addresses of the members' profiles; none without
 	// Options.Profiles.
 	profilers map[string]*port.Port
@@ -92,18 +96,16 @@ func (pl *plan) fill(o Options, s state) error {
 	if err := pl.front(o); err != nil {
 		return err
 	}
+	pl.ca, pl.keys, pl.common = ca, keys, common
 	for _, cell := range s.Cells {
 		addrs := map[string]string{}
-		for i := range s.Replicas {
-			name := "n" + strconv.Itoa(i+1)
-			n := settings.Node{Cell: cell, Name: name, Region: region, Nodes: addrs, ContextKeys: keys, CacheMib: settings.DefaultCacheMib, Common: common}
-			n.Data = filepath.Join(o.Dir, "cells", cell, name)
-			if err := pl.member(ca, mtls.Node(cell, name), cell+"/"+name, &n.Common); err != nil {
+		names, joined := s.nodes(cell)
+		for _, name := range names {
+			n, err := pl.node(o, cell, name, addrs)
+			if err != nil {
 				return err
 			}
-			if err := pl.profiler(o, cell+"/"+name, &n.Common); err != nil {
-				return err
-			}
+			n.Join = joined[name]
 			addrs[name] = n.Inner
 			pl.nodes = append(pl.nodes, n)
 		}
@@ -111,13 +113,26 @@ func (pl *plan) fill(o Options, s state) error {
 	return nil
 }
 
+// node makes the settings of a node; addrs are the addresses of its cell.
+func (pl *plan) node(o Options, cell, name string, addrs map[string]string) (settings.Node, error) {
+	n := settings.Node{Cell: cell, Name: name, Region: region, Nodes: addrs, ContextKeys: pl.keys, CacheMib: settings.DefaultCacheMib, Common: pl.common}
+	n.Data = filepath.Join(o.Dir, "cells", cell, name)
+	if err := pl.member(pl.ca, mtls.Node(cell, name), cell+"/"+name, &n.Common); err != nil {
+		return n, err
+	}
+	return n, pl.profiler(o, cell+"/"+name, &n.Common)
+}
+
 // member gives a member its inner address and its identity.
 func (pl *plan) member(ca *mtls.CA, identity, name string, c *settings.Common) error {
-	p, err := port.Reserve("127.0.0.1:0")
-	if err != nil {
-		return err
+	if pl.ports[name] == nil { // else it was a node's that has been removed
+		p, err := port.Reserve("127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		pl.ports[name] = p
 	}
-	pl.ports[name], c.Inner = p, p.Addr()
+	c.Inner = pl.ports[name].Addr()
 	pki, err := ca.Issue(identity, time.Now(), certLife)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ type Platform struct {
 	stopOnce sync.Once
 	stopErr  error
 
-	mu          sync.Mutex // guards the files below and what they hold
+	mu          sync.Mutex // guards nodes, the files below and what they hold
 	state       state
 	credentials Credentials
 }
@@ -243,7 +243,14 @@ func probe(ctx context.Context, url string) error {
 }
 
 // Members are all gateways and nodes.
-func (p *Platform) Members() []*Member { return append(slices.Clone(p.gateways), p.nodes...) }
+func (p *Platform) Members() []*Member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.members()
+}
+
+// members is Members for who holds mu.
+func (p *Platform) members() []*Member { return append(slices.Clone(p.gateways), p.nodes...) }
 
 // Member is the gateway or node of that name, like G1 or C2/n1; nil if there is
 // none.
@@ -309,7 +316,7 @@ func (p *Platform) savePIDs() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pids := map[string]int{}
-	for _, m := range p.Members() {
+	for _, m := range p.members() {
 		if pid := m.PID(); pid != 0 {
 			pids[m.name] = pid
 		}

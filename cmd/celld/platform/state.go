@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"celld/cmd/celld/settings"
@@ -22,6 +24,10 @@ type state struct {
 	Cells    []string `json:"cells"`
 	Replicas int      `json:"replicas"`
 	Gateways int      `json:"gateways"`
+	// Joined are nodes that came to their cells later, Removed those that their cells
+	// have removed, by names like C2/n4.
+	Joined  []string `json:"joined,omitempty"`
+	Removed []string `json:"removed,omitempty"`
 	// Formed says that every group has had a leader once. From then on a member
 	// whose data is gone must not come back under its old id, so no start forms a
 	// group again.
@@ -30,6 +36,25 @@ type state struct {
 	Welcomed bool `json:"welcomed,omitempty"`
 	// Fixture is what the adversarial fixture holds; nil if it was never asked for.
 	Fixture *fixtureState `json:"fixture,omitempty"`
+}
+
+// nodes are the names of a cell's nodes, and which of them joined later.
+func (s *state) nodes(cell string) (names []string, joined map[string]bool) {
+	joined = map[string]bool{}
+	for _, full := range s.Joined {
+		if of, name, _ := strings.Cut(full, "/"); of == cell {
+			joined[name] = true
+			names = append(names, name)
+		}
+	}
+	for i := range s.Replicas {
+		name := "n" + strconv.Itoa(i+1)
+		if !joined[name] && !slices.Contains(s.Removed, cell+"/"+name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, joined
 }
 
 func statePath(dir string) string { return filepath.Join(dir, "platform.json") }
