@@ -43,7 +43,7 @@ type Config struct {
 	// CacheBytes bounds the records that are kept rendered, see package records; 0
 	// for DefaultCacheBytes, negative for none.
 	CacheBytes int64
-	Slots      chan struct{} // shared by the process's nodes, see store.NewSlots; nil for one of its own
+	Slots      *store.Slots // shared by the process's nodes, see store.NewSlots; nil for one of its own
 	Timing     raftfsm.Timing
 	Limits     raftfsm.Limits
 	// DigestEvery is within which time each tenant's replicas are compared, and

@@ -32,7 +32,7 @@
 // database file: closing any descriptor of it would drop SQLite's locks. The
 // package switches SQLite to locks that survive that, but the rule stands.
 //
-// Locks: Handles.mu, then File.mu (writer) or Pin.mu, then the slots semaphore,
+// Locks: a scan's place, Handles.mu, then File.mu (writer) or Pin.mu, then a slot,
 // then File.rmu (free readers); who holds a slot waits for no writer. Goroutines:
 // Handles owns one that checkpoints and, with write-behind, one that commits.
 package store

@@ -152,7 +152,7 @@ func Remove(path string) error {
 type File struct {
 	path   string
 	schema *Schema
-	slots  chan struct{} // shared by all files of a process; nil for no bound
+	slots  *Slots // shared by all files of a process; nil for no bound
 
 	mu      sync.Mutex // the writer
 	w       *Conn
@@ -245,17 +245,9 @@ func (f *File) Control() Control { return *f.control.Load() }
 // Path is where the file lies.
 func (f *File) Path() string { return f.path }
 
-func (f *File) enter() {
-	if f.slots != nil {
-		f.slots <- struct{}{}
-	}
-}
+func (f *File) enter() { f.slots.enter() }
 
-func (f *File) leave() {
-	if f.slots != nil {
-		<-f.slots
-	}
-}
+func (f *File) leave() { f.slots.leave() }
 
 // Tx is an open write transaction.
 type Tx struct {
@@ -532,6 +524,11 @@ func (f *File) stepOut() {
 // state, interrupted when ctx ends. The connection is as good as new for its
 // next user.
 func (f *File) Scan(ctx context.Context, fn func(*Conn) error) error {
+	done, err := f.slots.scan(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if err := f.Commit(); err != nil {
 		return err
 	}

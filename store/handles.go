@@ -7,17 +7,11 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 )
-
-// NewSlots makes the semaphore around calls into SQLite that all files of a
-// process share: each running call holds a thread, and a thousand of them at
-// once would only contend.
-func NewSlots() chan struct{} { return make(chan struct{}, 8*runtime.GOMAXPROCS(0)) }
 
 // MaxOpen is how many files each of sharers Handles in this process may keep open,
 // so that all of them stay within the process's descriptors. A file takes up to
@@ -46,7 +40,7 @@ func MaxOpen(sharers int) (int, error) {
 type Handles struct {
 	schema *Schema
 	max    int
-	slots  chan struct{}
+	slots  *Slots
 	log    *slog.Logger
 
 	mu      sync.Mutex
@@ -82,7 +76,7 @@ type handle struct {
 }
 
 // NewHandles keeps at most max files open. slots may be nil.
-func NewHandles(schema *Schema, max int, slots chan struct{}, log *slog.Logger) *Handles {
+func NewHandles(schema *Schema, max int, slots *Slots, log *slog.Logger) *Handles {
 	h := &Handles{
 		schema: schema, max: max, slots: slots, log: log,
 		byKey: make(map[string]*handle), idle: list.New(), leaving: make(map[string]*handle),

@@ -26,7 +26,7 @@ func notes(t *testing.T, p *Pin) (n int) {
 func TestPinKeepsOneStateAndHoldsNoSlot(t *testing.T) {
 	f := newFile(t)
 	f.behind = true
-	f.slots = make(chan struct{}, 1)
+	f.slots = newSlots(1)
 	if err := insert(f, 1, "open"); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestPinKeepsOneStateAndHoldsNoSlot(t *testing.T) {
 	if err := p.Read(nil, func(*Conn) error { return nil }); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("read from a closed pin: %v", err)
 	}
-	if len(f.slots) != 0 {
+	if len(f.slots.calls) != 0 {
 		t.Error("a slot was kept")
 	}
 }
@@ -170,7 +170,7 @@ func readAll(t *testing.T, path string) []byte {
 
 func TestPanicInAReadLeaksNoReader(t *testing.T) {
 	f := newFile(t)
-	f.slots = make(chan struct{}, 1)
+	f.slots = newSlots(1)
 	boom := func(*Conn) error { panic("boom") }
 	for name, read := range map[string]func(){
 		"scan": func() { _ = f.Scan(t.Context(), boom) },
@@ -184,7 +184,7 @@ func TestPanicInAReadLeaksNoReader(t *testing.T) {
 			}()
 			read()
 		}()
-		if len(f.slots) != 0 {
+		if len(f.slots.calls) != 0 {
 			t.Errorf("%s kept a slot", name)
 		}
 		if err := insert(f, 1, name); err != nil {
@@ -223,7 +223,7 @@ func TestFileThatClosesBadlyIsNotDurable(t *testing.T) {
 
 func TestPacedDigestHoldsNoSlotWhileItWaits(t *testing.T) {
 	f := newFile(t)
-	f.slots = make(chan struct{}, 1)
+	f.slots = newSlots(1)
 	body := strings.Repeat("x", digestPiece/2)
 	for i := range 8 {
 		if err := insert(f, uint64(i+1), fmt.Sprint(body, i)); err != nil {

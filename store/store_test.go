@@ -561,3 +561,38 @@ func TestViewsShareTheKeptReaders(t *testing.T) {
 		t.Errorf("%d at a time, on %d connections", most, len(conns))
 	}
 }
+
+// However many scans run, updates and short reads find a slot.
+func TestScansLeaveSlotsForOthers(t *testing.T) {
+	f := newFile(t)
+	f.slots = newSlots(4)
+	release := make(chan struct{})
+	var running, wg sync.WaitGroup
+	running.Add(2)
+	for range 2 {
+		wg.Go(func() {
+			if err := f.Scan(t.Context(), func(*Conn) error {
+				running.Done()
+				<-release
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	gone, cancel := context.WithCancelCause(t.Context())
+	over := errors.New("over")
+	cancel(over)
+	if err := f.Scan(gone, func(*Conn) error { return nil }); !errors.Is(err, over) {
+		t.Errorf("a third scan: %v", err)
+	}
+	if err := insert(f, 1, "a"); err != nil {
+		t.Error(err)
+	}
+	if n := count(t, f); n != 1 {
+		t.Errorf("%d notes", n)
+	}
+	close(release)
+	wg.Wait()
+}

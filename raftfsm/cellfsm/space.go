@@ -50,7 +50,7 @@ const commitAge = 2 * time.Second
 // OpenSpace opens the files below dir, and makes cell.db if there is none yet.
 // At most maxOpen tenants' files stay open when idle. slots bounds the calls
 // into SQLite and may be nil.
-func OpenSpace(dir string, maxOpen int, slots chan struct{}, log *slog.Logger) (*Space, error) {
+func OpenSpace(dir string, maxOpen int, slots *store.Slots, log *slog.Logger) (*Space, error) {
 	s := &Space{dir: dir, failed: make(chan error, 1), known: make(map[tenant.UID]Tenant)}
 	if err := os.MkdirAll(filepath.Join(dir, "tenants"), 0o700); err != nil { // made durable with cell.db
 		return nil, err

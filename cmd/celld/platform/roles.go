@@ -24,7 +24,7 @@ import (
 type roles struct {
 	logger  *slog.Logger
 	init    func() bool
-	slots   chan struct{}
+	slots   *store.Slots
 	metrics *prometheus.Registry
 	clock   func() time.Time
 	doors   map[string]http.Handler // one for each node; fixed

@@ -21,6 +21,7 @@ import (
 	"celld/gateway/directory"
 	"celld/raftfsm"
 	"celld/raftfsm/mtls"
+	"celld/store"
 )
 
 // Options is what a role is told beside its settings.
@@ -34,7 +35,7 @@ type Options struct {
 	// one.
 	Nodes int
 	// Slots are shared by the nodes of a process; nil for a node's own.
-	Slots chan struct{}
+	Slots *store.Slots
 	// Metrics is the registry that the roles of a process share; nil for one of
 	// the role's own.
 	Metrics *prometheus.Registry
