@@ -137,7 +137,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(c, err)
 		status = problem.Status(fault.Of(err))
 	}
-	s.metrics.requests.WithLabelValues(c.route.Name, strconv.Itoa(status)).Inc()
+	s.metrics.answered(c.route.Name, status)
 }
 
 func (s *Server) serve(c *call) (answer, error) {
@@ -170,7 +170,7 @@ func (s *Server) serve(c *call) (answer, error) {
 		if err := c.scope.Allow(route.Action); err != nil {
 			return answer{}, err
 		}
-		if route.Method != http.MethodGet || c.vars["customer"] != "" || c.vars["invoice"] != "" {
+		if c.r.URL.RawQuery != "" && (route.Method != http.MethodGet || c.vars["customer"] != "" || c.vars["invoice"] != "") {
 			if err := body.NewQuery(c.r).Done(); err != nil {
 				return answer{}, err
 			}

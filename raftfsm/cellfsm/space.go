@@ -26,6 +26,8 @@ type Space struct {
 	key     atomic.Pointer[tenant.CellKey]
 	onMark  raftfsm.Look // nil for nobody
 
+	// presences are what reads go by without opening a file. Whoever replaces a
+	// tenant's file, or has it read no more, calls presences.gone.
 	presences presences
 
 	// swap is held to read while a file is being opened, and to write while

@@ -81,6 +81,10 @@ func (u UID) Valid() bool {
 	if len(u) != 26 {
 		return false
 	}
-	_, err := uidText.DecodeString(string(u))
-	return err == nil
+	for i := 0; i < len(u); i++ {
+		if c := u[i]; (c < 'a' || c > 'z') && (c < '2' || c > '7') {
+			return false
+		}
+	}
+	return true
 }

@@ -25,7 +25,7 @@ func TestUIDIsAFolderName(t *testing.T) {
 	if err != nil || !u.Valid() {
 		t.Fatal(u, err)
 	}
-	for _, bad := range []UID{"", "..", u + "a", u[1:], UID(strings.ToUpper(string(u))), "../../../../etc/passwd----x"} {
+	for _, bad := range []UID{"", "..", u + "a", u[1:], UID(strings.ToUpper(string(u))), "../../../../etc/passwd----x", u[:24] + "\r\n"} {
 		if bad.Valid() {
 			t.Errorf("%q passes as a uid", bad)
 		}
