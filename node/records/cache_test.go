@@ -167,6 +167,7 @@ func TestEveryCommandForgetsWhatItChanges(t *testing.T) {
 		cellfsm.CreateCustomerNumber: {body: cellfsm.CreateCustomer{Fields: cellfsm.CustomerFields{Name: "B"}}},
 		cellfsm.UpdateCustomerNumber: {cellfsm.UpdateCustomer{ID: 1, Expected: 1, Fields: cellfsm.CustomerFields{Name: "C"}}, cellfsm.CustomerKind},
 		cellfsm.CreateInvoiceNumber:  {body: cellfsm.CreateInvoice{Fields: fields(2), Status: cellfsm.Draft}},
+		cellfsm.PruneNumber:          {body: cellfsm.Prune{Audit: 1 << 62, Limit: 10}},
 		cellfsm.UpdateInvoiceNumber:  {cellfsm.UpdateInvoice{ID: 1, Expected: 1, Fields: fields(2)}, cellfsm.InvoiceKind},
 	}
 	for _, line := range cellfsm.Commands(nil).Lines() {
