@@ -46,10 +46,17 @@ func (d *Directory) credential(kind secretKind, hash secretHash) (Session, error
 		kept = read
 		d.credentials.Set(hash, kept)
 	}
-	if s := kept.value; s.ExpiresAt.IsZero() || d.clock.Now().Before(s.ExpiresAt) {
-		return s, nil
+	if d.expired(kept.value.ExpiresAt) {
+		return Session{}, ErrUnauthenticated
 	}
-	return Session{}, ErrUnauthenticated
+	return kept.value, nil
+}
+
+// expired reports whether a moment has come; the zero time never does. What was
+// past once stays past when this machine's clock is set back, as far as the
+// directory's own time has seen it.
+func (d *Directory) expired(at time.Time) bool {
+	return !at.IsZero() && (!d.clock.Now().Before(at) || d.space.LastTime() >= at.UnixMicro())
 }
 
 // readCredential finds a credential in the file. One that is not there is not

@@ -15,6 +15,7 @@ import (
 
 	"celld/raftfsm"
 	"celld/raftfsm/dirfsm"
+	"celld/raftfsm/verify"
 	"celld/store/tenant"
 )
 
@@ -43,6 +44,7 @@ type Directory struct {
 	space   *dirfsm.Space
 	group   group
 	hasher  *hasher
+	digests *verify.Verifier
 	metrics *metrics
 
 	credentials *otter.Cache[secretHash, remembered[Session]]
@@ -81,10 +83,11 @@ func Open(cfg Config) (*Directory, error) {
 	if err != nil {
 		return nil, errors.Join(err, cfg.Transport.Close())
 	}
+	digests, ask := newVerifier(&cfg, space)
 	g, err := raftfsm.Open(raftfsm.Config{
 		ID: cfg.ServerID, Group: groupName, Dir: filepath.Join(cfg.Dir, "raft"),
 		Voters: cfg.Voters, Bootstrap: cfg.Bootstrap,
-		Table: dirfsm.Table(space.Touch), Guard: dirfsm.Guard, Space: space, Transport: cfg.Transport,
+		Table: dirfsm.Table(space.Touch, digests.Look), Guard: dirfsm.Guard, Space: space, Transport: cfg.Transport,
 		Logger: cfg.Logger, Metrics: cfg.Metrics, Timing: cfg.Timing, Limits: cfg.Limits, Clock: cfg.Clock.Now,
 	})
 	if err != nil {
@@ -92,6 +95,10 @@ func Open(cfg Config) (*Directory, error) {
 	}
 	d, err := newDirectory(cfg, space, g)
 	if err != nil {
+		return nil, errors.Join(err, g.Close(), space.Close())
+	}
+	ask(d)
+	if err := d.startDigests(digests); err != nil {
 		return nil, errors.Join(err, g.Close(), space.Close())
 	}
 	d.start()
@@ -161,6 +168,9 @@ func (d *Directory) Close() error {
 	d.mu.Unlock()
 	d.cancel()
 	d.work.Wait()
+	if d.digests != nil {
+		d.digests.Close()
+	}
 	err := d.group.Close()
 	err = errors.Join(err, d.space.Close())
 	if idle, ok := d.cfg.RPC.(interface{ CloseIdleConnections() }); ok {

@@ -27,8 +27,10 @@
 // not: a request has authenticated before, and whoever needs more calls Fresh
 // after the list, or Refresh before it.
 //
+// Once a day the replicas of directory.db are compared (raftfsm/verify).
+//
 // Goroutines: Open starts two loops, one that renews the lease and one that
-// checkpoints and, on the leader, prunes. A renewal, a settle and its calls to
+// checkpoints and, on the leader, prunes, and the verifier's. A renewal, a settle and its calls to
 // the other gateways run in goroutines that their starters wait for. Close says
 // in which order all of it stops. Locks: Directory.mu (closing, renewals) and
 // leadership.mu (terms, leases) are leaves, held for a few statements and never
@@ -38,7 +40,7 @@
 // raft/, the group's folder.
 //
 // On the wire: HTTP/1.1 over mutual TLS between gateways, POST to Prefix +
-// propose, read-index, applied; bodies are CBOR (types request and answer), at
+// propose, read-index, applied, digest; bodies are CBOR (types request and answer), at
 // most 256 KiB, each call at most 10 s. Only members of the group are served.
 //
 // A secret's text is described at newSecret.

@@ -12,6 +12,7 @@ import (
 
 	"celld/raftfsm"
 	"celld/raftfsm/mtls"
+	"celld/raftfsm/verify"
 	"celld/store/fault"
 )
 
@@ -22,6 +23,7 @@ const (
 	pathPropose   = Prefix + "propose"
 	pathReadIndex = Prefix + "read-index"
 	pathApplied   = Prefix + "applied"
+	pathDigest    = Prefix + "digest"
 )
 
 const (
@@ -35,6 +37,7 @@ type request struct {
 	_       struct{} `cbor:",toarray"`
 	Command *raftfsm.Command
 	Index   uint64
+	Mark    string
 }
 
 // answer is what every inner call gets.
@@ -43,6 +46,7 @@ type answer struct {
 	Outcome *raftfsm.Outcome
 	Index   uint64
 	Fault   *wireFault
+	Digest  *verify.Result
 }
 
 // wireFault is a fault.Error between gateways. Its cause stays where it happened.
@@ -157,6 +161,7 @@ func (d *Directory) Handler() http.Handler {
 	routes.Handle("POST "+pathPropose, &inner{d, d.servePropose})
 	routes.Handle("POST "+pathReadIndex, &inner{d, d.serveReadIndex})
 	routes.Handle("POST "+pathApplied, &inner{d, d.serveApplied})
+	routes.Handle("POST "+pathDigest, &inner{d, d.serveDigest})
 	return routes
 }
 

@@ -13,7 +13,7 @@ import (
 
 func TestTableIsPinned(t *testing.T) {
 	var b strings.Builder
-	for _, d := range dirfsm.Table(func(uint64) {}).Lines() {
+	for _, d := range dirfsm.Table(func(uint64) {}, nil).Lines() {
 		fmt.Fprintf(&b, "%d %s %d\n", d.Number, d.Name, d.Class)
 	}
 	want, err := os.ReadFile("testdata/table.golden")

@@ -60,7 +60,7 @@ func openIn(t *testing.T, dir string) *directory {
 	must(t, err)
 	d.group, err = raftfsm.Open(raftfsm.Config{
 		ID: "G1", Group: "directory", Dir: dir + "/raft", Bootstrap: true, Voters: []raftfsm.Server{{ID: "G1", Address: "G1"}},
-		Table:     dirfsm.Table(func(s uint64) { d.touched.Store(s); d.space.Touch(s) }),
+		Table:     dirfsm.Table(func(s uint64) { d.touched.Store(s); d.space.Touch(s) }, nil),
 		Guard:     dirfsm.Guard,
 		Space:     d.space,
 		Transport: transport,

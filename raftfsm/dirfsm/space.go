@@ -144,6 +144,17 @@ func (s *Space) Scan(ctx context.Context, fn func(*store.Conn) error) error {
 	return f.Scan(ctx, fn)
 }
 
+// LastTime is the latest time that a command was given, in unix microseconds. It
+// never goes back.
+func (s *Space) LastTime() int64 {
+	f, release, err := s.Acquire("")
+	if err != nil {
+		return 0
+	}
+	defer release()
+	return f.Control().LastTime
+}
+
 // Checkpoint keeps the write-ahead file short.
 func (s *Space) Checkpoint() error {
 	f, release, err := s.Acquire("")

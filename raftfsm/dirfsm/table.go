@@ -27,13 +27,15 @@ const (
 	NumPrune
 	NumPutNode
 	NumRemoveNode
+	NumMark
 )
 
 // Table is every command of the directory. touched is told the sequence of each
 // command that changes or takes away something that may be remembered: a
 // credential, a membership, a placement or a cell. It is called inside the
-// command's transaction, so it must be quick and may not fail.
-func Table(touched func(sequence uint64)) *raftfsm.Table {
+// command's transaction, so it must be quick and may not fail. look is called for
+// each mark; nil for nobody.
+func Table(touched func(sequence uint64), look raftfsm.Look) *raftfsm.Table {
 	h := handlers{touched: touched}
 	return raftfsm.NewTable(
 		raftfsm.Define(NumCreateUser, "CreateUser", raftfsm.Control, createUser),
@@ -55,6 +57,7 @@ func Table(touched func(sequence uint64)) *raftfsm.Table {
 		raftfsm.Define(NumPrune, "Prune", raftfsm.Control, prune),
 		raftfsm.Define(NumPutNode, "PutNode", raftfsm.Control, h.putNode),
 		raftfsm.Define(NumRemoveNode, "RemoveNode", raftfsm.Control, h.removeNode),
+		raftfsm.DefineMark(NumMark, "Mark", look),
 	)
 }
 

@@ -8,12 +8,19 @@ import (
 // refreshes is how many times in a cycle the list of targets is read anew.
 const refreshes = 72
 
+const readyAgain = 20 * time.Millisecond
+
 // betweenVisits is the least time between two of the sweep's marks.
 const betweenVisits = 50 * time.Millisecond
 
 // sweep marks what is due while this member leads, one target at a time. Followers
 // keep the list, so that whoever comes to lead knows since when.
 func (v *Verifier) sweep() {
+	// Whether a member is ready is known from the first time on that it is asked:
+	// asked by the first mark alone, it would not be ready for that one.
+	for g := *v.group.Load(); !g.Ready() && v.ctx.Err() == nil; {
+		await(v.ctx, readyAgain)
+	}
 	tick := time.NewTicker(v.tick)
 	defer tick.Stop()
 	var listed time.Time
@@ -58,7 +65,7 @@ func (v *Verifier) visit(target string) bool {
 	}
 	ctx, cancel := context.WithTimeout(v.ctx, 2*(pinTime+behindTime))
 	defer cancel()
-	v.results.verdict(ctx, id)
+	_, _ = v.Verdict(ctx, id) // what it is, compare has told
 	if v.cfg.Visited != nil && v.ctx.Err() == nil {
 		v.cfg.Visited(v.ctx, target)
 	}

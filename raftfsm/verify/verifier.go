@@ -176,3 +176,16 @@ var (
 	errBusy    = errors.New("too many digests are being computed at this replica; try again later")
 	errTooLong = errors.New("the digest took more than " + pinTime.String() + " at the configured rate; raise digestRate")
 )
+
+// Verdict returns what the results of all members at a mark say together, by this
+// member's own comparison. It waits for that until ctx ends.
+func (v *Verifier) Verdict(ctx context.Context, mark string) (Judgement, error) {
+	j, judged := v.results.verdict(ctx, mark)
+	if !judged {
+		if err := context.Cause(ctx); err != nil {
+			return j, err
+		}
+		return j, ErrNoMark
+	}
+	return j, nil
+}
