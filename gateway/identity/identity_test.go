@@ -63,7 +63,8 @@ func (p pair) sign(t testing.TB, c Context) string {
 func TestRoundTrip(t *testing.T) {
 	p := newPair(t)
 	provision := Context{Cell: "C2", CellKey: "k1", Act: ByProvision, Actor: "U7", Tenant: "T7", UID: uid, Epoch: 1}
-	for _, in := range []Context{member(), provision} {
+	operator := Context{Cell: "C2", CellKey: "k1", Act: ByOperator, Actor: "gateway:G1"}
+	for _, in := range []Context{member(), provision, operator} {
 		out, err := p.verifier.Verify(p.sign(t, in))
 		in.Gateway = "G1"
 		if err != nil || out != in {
@@ -85,6 +86,7 @@ func TestIncompleteIsNotSigned(t *testing.T) {
 		"cell": func(c *Context) { c.Cell = "" }, "cell key": func(c *Context) { c.CellKey = "" }, "act": func(c *Context) { c.Act = "" },
 		"actor": func(c *Context) { c.Actor = "" }, "tenant": func(c *Context) { c.Tenant = "" }, "uid": func(c *Context) { c.UID = "../../etc" },
 		"role": func(c *Context) { c.Role = 0 }, "epoch": func(c *Context) { c.Epoch = 0 }, "provision with a role": func(c *Context) { c.Act = ByProvision },
+		"an operator in a tenant": func(c *Context) { c.Act = ByOperator },
 	} {
 		c := member()
 		spoil(&c)
