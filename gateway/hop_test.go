@@ -256,7 +256,7 @@ func TestJudge(t *testing.T) {
 		err  *fault.Error
 		want verdict
 	}{
-		{raftfsm.ErrNotLeader, verdict{again: true}}, {raftfsm.ErrUnknown, verdict{again: true}}, {raftfsm.ErrBehind, verdict{again: true}},
+		{raftfsm.ErrNotLeader, verdict{again: true}}, {raftfsm.ErrUnknown, verdict{again: true}}, {raftfsm.ErrBehind, verdict{again: true}}, {raftfsm.ErrAbsent, verdict{again: true}},
 		{raftfsm.ErrBusy, verdict{again: true, few: true}}, {errUnreachable, verdict{again: true}},
 		{fault.New(fault.Moved, "placement-changed", ""), verdict{again: true, refresh: true}}, {fault.New(fault.Unavailable, "stale-policy", ""), verdict{again: true, refresh: true}},
 		{fault.New(fault.Fenced, "tenant-frozen", ""), verdict{again: true, refresh: true}}, {identity.ErrBadContext, verdict{again: true, refresh: true, few: true}},

@@ -27,7 +27,7 @@ const fewAttempts = 3
 // judge decides by slug and kind alone, so that it can be shown as one table.
 func judge(e *fault.Error) verdict {
 	switch e.Slug {
-	case raftfsm.ErrNotLeader.Slug, raftfsm.ErrUnknown.Slug, raftfsm.ErrBehind.Slug, errUnreachable.Slug, "timeout":
+	case raftfsm.ErrNotLeader.Slug, raftfsm.ErrUnknown.Slug, raftfsm.ErrBehind.Slug, raftfsm.ErrAbsent.Slug, errUnreachable.Slug, "timeout":
 		return verdict{again: true}
 	case raftfsm.ErrBusy.Slug:
 		return verdict{again: true, few: true}
@@ -105,6 +105,9 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 		if no.err.Slug == raftfsm.ErrNotLeader.Slug || no.err.Slug == errUnreachable.Slug {
 			c.learn(n, no.leader)
 			failed = n
+		}
+		if no.err.Slug == raftfsm.ErrAbsent.Slug {
+			failed = n // it goes on leading for as long as it takes to hand that over
 		}
 		if no.err.Slug == raftfsm.ErrBehind.Slug {
 			// Whom the leader is behind asks for an index that is not there.

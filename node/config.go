@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"celld/gateway/identity"
+	"celld/node/fetch"
 	"celld/raftfsm"
 	"celld/raftfsm/mtls"
 	"celld/store"
@@ -46,6 +47,7 @@ type Config struct {
 	Slots      *store.Slots // shared by the process's nodes, see store.NewSlots; nil for one of its own
 	Timing     raftfsm.Timing
 	Limits     raftfsm.Limits
+	Fetch      fetch.Limits // of what is fetched from other nodes and sent to them
 	// DigestEvery is within which time each tenant's replicas are compared, and
 	// DigestRate how many bytes a second that may read; 0 for a day and 16 MiB.
 	DigestEvery time.Duration

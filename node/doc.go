@@ -13,11 +13,15 @@
 // nothing is applied; the files are closed, which moves their WALs into them.
 // Whatever a deadline cuts short is safe: what was acknowledged is in the log.
 //
+// What this node lacks (absent tenants) package fetch brings back from the others,
+// whom it is ready to serve meanwhile. A node with absences may be Ready: it answers
+// for all other tenants, takes no snapshot, and hands leadership over.
+//
 // Goroutines, all waited for by Close: the port's mux, the HTTP server, the hop's
 // server (gateway/hop) with its connections and handlers, the watcher that reports
 // what failed, the one that tends the membership (tend.go), and until the cell has
 // its key the one that sees to that. Locks: gate.mu, a leaf.
 //
-// On disk below Config.Dir: raft/ (the group's own), cell.db,
-// tenants/<uid>/<epoch>-<move>/tenant.db.
+// On disk below Config.Dir: raft/ (the group's own), cell.db, local.db,
+// tenants/<uid>/<epoch>-<move>[.<n>]/tenant.db.
 package node

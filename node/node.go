@@ -18,6 +18,7 @@ import (
 	"celld/gateway/hop"
 	"celld/gateway/identity"
 	"celld/node/api"
+	"celld/node/fetch"
 	"celld/node/records"
 	"celld/raftfsm"
 	"celld/raftfsm/cellfsm"
@@ -49,6 +50,8 @@ type Node struct {
 	looker   *looker
 	pruned   prometheus.Counter
 	gate     *gate
+	fetcher  *fetch.Fetcher
+	clients  peerClients
 	http     *http.Server
 	hop      *hop.Server                       // for gateways
 	verifier atomic.Pointer[identity.Verifier] // nil until the cell has its key
@@ -81,6 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	gateways := n.mux.Listen(hop.Protocol, isGateway)
 	n.running.Go(func() { n.serve("hop from gateways", n.hop.Serve(gateways)) })
 	n.running.Go(func() { n.watch(own) })
+	n.running.Go(func() { n.fetcher.Run(own) })
 	n.running.Go(func() {
 		if err := n.tend(own); err != nil {
 			n.fail(err)
@@ -134,8 +138,12 @@ func open(cfg Config) (*Node, error) {
 	})
 	n.gate = newGate(server)
 	n.hop = hop.NewServer(n.gate, cfg.Logger)
+	files := fetch.NewServer(fetch.ServerConfig{Cell: cfg.Cell, Space: space, Applied: n.group.Applied, Limits: cfg.Fetch, Logger: cfg.Logger})
+	n.fetcher = fetch.New(fetch.Config{
+		Space: space, Group: n.group, Peers: n.filePeers, Limits: cfg.Fetch, Logger: cfg.Logger, Metrics: cfg.Metrics,
+	})
 	n.http = &http.Server{
-		Handler: api.RequirePeer(cfg.Cell, n.gate), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		Handler: api.RequirePeer(cfg.Cell, beside(files, n.gate)), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
@@ -306,7 +314,7 @@ func (n *Node) Status() (api.Status, error) {
 	if s.Tenants, err = n.space.Count(); err != nil {
 		return s, err
 	}
-	s.ServerID, s.LastIndex, s.Absent = n.group.ID(), n.group.LastIndex(), n.absent()
+	s.ServerID, s.LastIndex, s.Absent = n.group.ID(), n.group.LastIndex(), n.space.Absent()
 	at, err := n.group.Membership()
 	if err != nil {
 		return s, err
@@ -359,5 +367,6 @@ func (n *Node) close(ctx context.Context) error {
 	n.looker.close()
 	err = errors.Join(err, n.group.Close(), ignoreClosed(n.mux.Close()))
 	n.running.Wait()
+	n.clients.close()
 	return errors.Join(err, n.space.Close())
 }

@@ -75,7 +75,7 @@ func (n *Node) promote(ctx context.Context, reached uint64) {
 			n.cfg.Logger.Debug("a member without a vote does not answer", "member", name, "error", err)
 			continue
 		}
-		if !caughtUp(said, m, reached) || n.absent() > 0 {
+		if !caughtUp(said, m, reached) || n.space.Absent() > 0 {
 			continue
 		}
 		if err := n.group.Promote(ctx, at.Index, m); err != nil {
@@ -120,6 +120,3 @@ func (n *Node) isRemoved(ctx context.Context) bool {
 	}
 	return false
 }
-
-// absent is how many tenants' files this node has to fetch.
-func (n *Node) absent() int { return 0 }

@@ -64,7 +64,7 @@ type files struct {
 	open map[string]*store.File
 
 	failing   func(target string) error                  // local failures of Acquire
-	install   func(i int) error                          // before the i-th file is placed
+	install   func(step string) error                    // before each step of Install
 	onAcquire func(target string)                        // sees every Acquire
 	onSync    func() error                               // in place of the sync when set
 	handler   func(tx *store.Tx, c *Command) (err error) // cmdFail
@@ -96,6 +96,11 @@ func (fs *files) Acquire(target string) (*store.File, func(), error) {
 			return nil, nil, err
 		}
 	}
+	if target != "" {
+		if _, err := os.Stat(fs.absence(target)); err == nil {
+			return nil, nil, ErrAbsent
+		}
+	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if f := fs.open[target]; f != nil {
@@ -121,18 +126,27 @@ func (fs *files) Files() ([]store.FileState, error) {
 	if err != nil {
 		return nil, err
 	}
-	var states []store.FileState
+	states := make([]store.FileState, 1)
 	for _, p := range paths {
 		target := filepath.Base(p[:len(p)-len(".db")])
 		if target == "own" {
 			target = ""
 		}
 		f, release, err := fs.Acquire(target)
+		if errors.Is(err, ErrAbsent) {
+			states = append(states, store.FileState{Target: target, Absent: true})
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		states = append(states, store.FileState{Target: target, Index: f.Control().Applied})
+		state := store.FileState{Target: target, Index: f.Control().Applied}
 		release()
+		if target == "" {
+			states[0] = state
+		} else {
+			states = append(states, state)
+		}
 	}
 	return states, nil
 }
@@ -151,27 +165,106 @@ func (fs *files) Sync() error {
 	return nil
 }
 
-func (fs *files) Install(staged []Staged) error {
-	for i, s := range staged {
-		if fs.install != nil {
-			if err := fs.install(i); err != nil {
+// Absences are files of their own beside the targets': <target>.absent.
+func (fs *files) absence(target string) string { return filepath.Join(fs.dir, target+".absent") }
+
+func (fs *files) Damaged(target string, cause error) error {
+	return os.WriteFile(fs.absence(target), []byte(cause.Error()), 0o600)
+}
+
+func (fs *files) Absent() int {
+	all, _ := filepath.Glob(fs.absence("*"))
+	return len(all)
+}
+
+func (fs *files) Recover([]store.FileState) error { return nil }
+
+func (fs *files) Installed(in Installation) (bool, error) {
+	f, release, err := fs.Acquire("")
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	done, err := os.ReadFile(filepath.Join(fs.dir, "installed"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	return (in.ID == "" || in.ID == string(done)) && f.Control().Applied >= in.OwnIndex(), nil
+}
+
+func (fs *files) step(name string) error {
+	if fs.install == nil {
+		return nil
+	}
+	return fs.install(name)
+}
+
+func (fs *files) Install(in Installation) error {
+	if err := errors.Join(fs.step("sync"), fs.Sync()); err != nil {
+		return err
+	}
+	local, err := fs.Files()
+	if err != nil {
+		return err
+	}
+	have := make(map[string]uint64)
+	for _, f := range local {
+		have[f.Target] = f.Index
+	}
+	for _, f := range in.Files[1:] {
+		if index, there := have[f.Target]; !there || index < f.Index || f.Absent {
+			if err := errors.Join(fs.step("mark"), fs.Damaged(f.Target, errors.New("behind"))); err != nil {
 				return err
 			}
-		}
-		fs.mu.Lock()
-		f := fs.open[s.Target]
-		delete(fs.open, s.Target)
-		fs.mu.Unlock()
-		if f != nil {
-			if err := f.Close(); err != nil {
-				return err
-			}
-		}
-		if err := s.Place(fs.path(s.Target)); err != nil {
-			return err
 		}
 	}
-	return nil
+	if err := errors.Join(fs.step("note"), os.WriteFile(filepath.Join(fs.dir, "installed"), []byte(in.ID), 0o600)); err != nil {
+		return err
+	}
+	if have[""] >= in.OwnIndex() {
+		return nil
+	}
+	if err := errors.Join(fs.step("place"), fs.forget("")); err != nil {
+		return err
+	}
+	return errors.Join(in.Place(fs.path("")), fs.step("placed"))
+}
+
+func (fs *files) forget(target string) error {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f := fs.open[target]
+	delete(fs.open, target)
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// fetch copies an absent target's file from another member and has the group
+// catch it up.
+func (fs *files) fetch(ctx context.Context, g *Group, target string, from *member) error {
+	asOf := from.group.Applied()
+	f, release, err := from.files.Acquire(target)
+	if err != nil {
+		return err
+	}
+	defer release()
+	staged := filepath.Join(fs.dir, target+".staged")
+	if err := errors.Join(store.Remove(staged), f.CopyTo(staged)); err != nil {
+		return err
+	}
+	copied, err := store.Open(staged, testSchema("tenant"))
+	if err != nil {
+		return err
+	}
+	err = g.CatchUp(ctx, target, copied, asOf, func() error {
+		if err := errors.Join(copied.Close(), fs.forget(target), store.Remove(fs.path(target))); err != nil {
+			return err
+		}
+		return errors.Join(os.Rename(staged, fs.path(target)), os.Remove(fs.absence(target)))
+	})
+	return errors.Join(err, copied.Close())
 }
 
 func (fs *files) close(t testing.TB) {

@@ -23,7 +23,9 @@
 //     sampled, in the leader's own term, once an entry of that term was applied.
 //   - Raft traffic reaches the member that it is meant for, by id, or nobody.
 //   - A wiped member does not start under its old id, a member does not start in
-//     another's folder or with files that are behind its own snapshot.
+//     another's folder or with an own file that is behind its own snapshot.
+//   - The log is cut only behind durable files, and the log of a member that lacks
+//     a target's file not at all: everything above its newest snapshot is there.
 //
 // # Applying
 //
@@ -39,14 +41,27 @@
 // replica looks at its file (Look): all entries up to the mark's own are in it,
 // none behind. It splits what a batch has for its target in two transactions.
 //
+// # Snapshots and absent targets
+//
+// A member's own snapshot is a list of its files with their indexes. A follower
+// that is too far behind is sent a list and the group's own file, and no other.
+// Restore (Space.Install) marks the targets whose files are missing or behind as
+// absent, durably, puts the group's own file in its place, and returns. A target is
+// also absent from the moment its file turns out to be bad. The commands of an
+// absent target are passed over: who waits for one is told ErrUnknown. Whoever has
+// fetched a copy from another member, which holds everything up to an index of
+// Group.Floor or above, gives it to Group.CatchUp, which applies what the log has
+// had since and has the copy put in place between two batches.
+//
 // # Goroutines and locks
 //
 // A Group owns four goroutines beside Raft's: the proposer's gather and deliver,
 // the leader's follow, readIndex's serve; Close waits for all of them. Apply
 // starts up to GOMAXPROCS goroutines a batch and waits for them. A Mux's Serve
 // owns one goroutine for each connection in its handshake. fsm.mu is held while a
-// batch is applied, and taken to list the files and copy the group's own for a
-// bundle; the file locks of package store come after it. The locks of progress,
+// batch is applied, while a snapshot is installed, for the last stretch of CatchUp,
+// and to list the files and pin the group's own for a follower; the file locks of
+// package store come after it. The locks of progress,
 // acks, readIndex, recentLogs and conns are leaves.
 //
 // # Bytes
@@ -54,11 +69,11 @@
 // A log entry is CBOR, core deterministic: [1, [command, ...]], a command being
 // [number, target, at, epoch, actor, key or null, body] and a key [actor,
 // operation, key, hash]. The first element is the format's version. Snapshots are
-// described in bundle.go. testdata pins all of them.
+// described in manifest.go. testdata pins all of them.
 //
 // A member's folder holds log.db (raft-boltdb), stable.db (term, vote and whose
-// folder it is), snapshots/ (Raft's own store, holding manifests and received
-// bundles) and for a while bundle-*/ and install/.
+// folder it is), snapshots/ (Raft's own store, of local and received ones) and for a
+// while sent-*/ and install/.
 //
 // On the wire a connection is TLS 1.3 with certificates on both sides (package
 // mtls); ALPN "celld-raft/<group>/<member>" carries the library's msgpack protocol,

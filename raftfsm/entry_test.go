@@ -129,7 +129,7 @@ func FuzzDecodeEntry(f *testing.F) {
 
 func FuzzReadManifest(f *testing.F) {
 	var b bytes.Buffer
-	if err := writeManifest(&b, &manifest{Version: manifestVersion, Kind: kindBundle, Group: "C2"}); err != nil {
+	if err := writeManifest(&b, &manifest{Version: manifestVersion, Kind: kindSent, Group: "C2"}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())

@@ -3,7 +3,6 @@ package raftfsm
 import (
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -31,8 +30,13 @@ type fsm struct {
 	group    string
 	dir      string // of the group, for what Restore stages
 
-	mu     sync.Mutex // held while a batch is applied; a bundle takes it to list and copy at one index
-	failed bool
+	// floor is the index of the newest snapshot: the log holds everything above it,
+	// and may lack what is below.
+	floor atomic.Uint64
+
+	mu       sync.Mutex // held while a batch is applied, and by whoever needs the files to stand still
+	failed   bool
+	restored restored
 
 	// Scratch of the batch being applied.
 	byTarget map[string]*work
@@ -88,6 +92,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	}
 	last := logs[len(logs)-1]
 	f.progress.advance(last.Index, last.Term)
+	f.restored = restored{}
 	return answers
 }
 
@@ -179,6 +184,9 @@ func (f *fsm) applyTo(w *work) (err error) {
 		}
 	}()
 	file, release, err := f.space.Acquire(w.target)
+	if errors.Is(err, ErrAbsent) {
+		return f.pass(w)
+	}
 	if refusal := refusalOf(err); refusal != nil {
 		return f.refuse(w, refusal)
 	}
@@ -187,9 +195,18 @@ func (f *fsm) applyTo(w *work) (err error) {
 	}
 	defer release()
 	if w.marked {
-		return f.applyAround(file, w)
+		err = f.applyAround(file, w)
+	} else {
+		err = f.applySteps(file, w)
 	}
-	return f.applySteps(file, w)
+	if w.target == "" || !store.IsCorrupt(err) {
+		return err
+	}
+	// One bad file must not stop the others: this one is fetched anew.
+	if worse := f.space.Damaged(w.target, err); worse != nil {
+		return errors.Join(err, worse)
+	}
+	return f.pass(w)
 }
 
 // applySteps applies one target's commands, marks excepted.
@@ -245,41 +262,5 @@ func (f *fsm) answerSkipped(file *store.File, w *work, had uint64) error {
 			s.result.outcome = Outcome{Index: s.index, Result: stored, Replayed: true}
 		}
 	}
-	return nil
-}
-
-// Snapshot implements raft.FSM.
-func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.failed {
-		return nil, errStopped
-	}
-	files, err := f.space.Files()
-	if err != nil {
-		return nil, err
-	}
-	return &localSnapshot{space: f.space, manifest: manifest{
-		Version: manifestVersion, Kind: kindManifest, Group: f.group, Index: f.progress.applied.Load(), Files: files,
-	}}, nil
-}
-
-// Restore implements raft.FSM: it installs the bundle that a leader sent.
-func (f *fsm) Restore(r io.ReadCloser) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.failed {
-		return errStopped
-	}
-	index, err := install(r, f.group, f.dir, f.space)
-	if err != nil {
-		// Half of the files may be new: only installing all of them, at the next
-		// start, makes this member whole again.
-		f.failed = true
-		err = fmt.Errorf("install a snapshot: %w", err)
-		f.fail(err)
-		return err
-	}
-	f.progress.advance(index, 0)
 	return nil
 }

@@ -26,6 +26,8 @@ type Group struct {
 	metrics   *metrics
 	transport *Transport
 	stores    *stores
+	fsm       *fsm
+	logs      raft.LogStore
 
 	failOnce sync.Once
 	failed   chan error
@@ -81,7 +83,9 @@ func (g *Group) start() (err error) {
 		fail: g.fail, group: g.cfg.Group, dir: g.cfg.Dir, byTarget: make(map[string]*work),
 		waiting: func() bool { return g.flying.Load() > 0 },
 	}
+	f.raiseFloor(applied)
 	g.stores.snapshots.fsm = f
+	g.fsm, g.logs = f, watched
 	if g.raft, err = raft.NewRaft(g.raftConfig(), f, watched, g.stores.stable, g.stores.snapshots, g.transport); err != nil {
 		return err
 	}
@@ -240,10 +244,14 @@ func (g *Group) Ready() bool {
 
 // Transfer hands leadership to the most advanced follower.
 func (g *Group) Transfer(ctx context.Context) error {
+	return g.transfer(ctx, func() raft.Future { return g.raft.LeadershipTransfer() })
+}
+
+func (g *Group) transfer(ctx context.Context, ask func() raft.Future) error {
 	if !g.IsLeader() {
 		return ErrNotLeader
 	}
-	future := g.raft.LeadershipTransfer()
+	future := ask()
 	done := make(chan error, 1)
 	go func() { done <- future.Error() }() // Raft answers within an election timeout
 	select {
@@ -254,6 +262,21 @@ func (g *Group) Transfer(ctx context.Context) error {
 	case <-g.dead:
 		return errStopped
 	}
+}
+
+// TransferTo hands leadership to the voter with that id.
+func (g *Group) TransferTo(ctx context.Context, id string) error {
+	at, err := g.Membership()
+	if err != nil {
+		return err
+	}
+	m, found := at.Find(func(m Member) bool { return m.ID == id && m.Voter })
+	if !found {
+		return fmt.Errorf("%s is no voter", id)
+	}
+	return g.transfer(ctx, func() raft.Future {
+		return g.raft.LeadershipTransferToServer(raft.ServerID(m.ID), g.address(m.ID, m.Address))
+	})
 }
 
 // Snapshot takes a snapshot now and cuts the log behind it.

@@ -112,3 +112,22 @@ func (f *fsm) refuse(w *work, refusal error) error {
 	}
 	return nil
 }
+
+// pass answers for the commands of a target that is absent here. Others apply
+// them, and this member will find them in the file that it fetches or in its log:
+// what became of them is not known here. Marks that were not looked at are told.
+func (f *fsm) pass(w *work) error {
+	for _, s := range w.steps {
+		if w.marked && f.isMark(s.command) {
+			if s.result.outcome.Index == 0 {
+				if err := f.lookAt(s, nil, ErrAbsent); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		*s.result = result{err: ErrUnknown}
+		f.metrics.skipped.Inc()
+	}
+	return nil
+}

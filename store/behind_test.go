@@ -19,7 +19,7 @@ import (
 
 // newHandles makes n files, called "0" and so on, and handles that keep bound of
 // them open and commit only when somebody asks.
-func newHandles(t *testing.T, n, bound int, fail func(error)) (*Handles, []string) {
+func newHandles(t *testing.T, n, bound int, fail func(string, error)) (*Handles, []string) {
 	t.Helper()
 	dir := t.TempDir()
 	paths := make([]string, n)
@@ -44,7 +44,7 @@ func (h *Handles) isOpen(key string) bool {
 // A file that is evicted commits while it is closed. Who opens it anew before
 // that would read, and write, on what was before.
 func TestEvictedFileIsNotOpenedBeforeItHasCommitted(t *testing.T) {
-	h, paths := newHandles(t, 2, 1, func(err error) { t.Error(err) })
+	h, paths := newHandles(t, 2, 1, func(_ string, err error) { t.Error(err) })
 	f, release, err := h.Acquire("0", paths[0])
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestLostUpdatesAreHeardOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var heard atomic.Int32
-			h, paths := newHandles(t, 2, 1, func(error) { heard.Add(1) })
+			h, paths := newHandles(t, 2, 1, func(string, error) { heard.Add(1) })
 			f, release, err := h.Acquire("0", paths[0])
 			if err != nil {
 				t.Fatal(err)
@@ -171,7 +171,7 @@ func TestPanicInUpdateLeavesNothing(t *testing.T) {
 // The WAL begins anew only when a transaction finds all of it in the file: a file
 // that is never idle, and never without users, gives no such moment by itself.
 func TestWALOfABusyFileStaysBounded(t *testing.T) {
-	h, paths := newHandles(t, 1, 1, func(err error) { t.Error(err) })
+	h, paths := newHandles(t, 1, 1, func(_ string, err error) { t.Error(err) })
 	f, release, err := h.Acquire("0", paths[0])
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func fill(t *testing.T, f *File, from, n, size int) {
 
 // What is held in memory is not more than the estimate, which the budget counts.
 func TestEstimateOfWhatIsNotCommittedIsNotTooLow(t *testing.T) {
-	h, paths := newHandles(t, 1, 1, func(err error) { t.Error(err) })
+	h, paths := newHandles(t, 1, 1, func(_ string, err error) { t.Error(err) })
 	f, release, err := h.Acquire("0", paths[0])
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestEstimateOfWhatIsNotCommittedIsNotTooLow(t *testing.T) {
 // does not wait for the age of the others.
 func TestOpenTransactionsStayWithinTheBudget(t *testing.T) {
 	const files = 8
-	h, paths := newHandles(t, files, files, func(err error) { t.Error(err) })
+	h, paths := newHandles(t, files, files, func(_ string, err error) { t.Error(err) })
 	h.budget.max = 100 << 10
 	var open []*File
 	for round := range 20 {

@@ -238,6 +238,12 @@ func IsCorrupt(err error) bool {
 	return false
 }
 
+// IsBad reports whether err says that the file can't be used although the disk
+// works: it is corrupt, or was never finished.
+func IsBad(err error) bool {
+	return IsCorrupt(err) || errors.Is(err, errUnsound) || errors.Is(err, errUnfinished)
+}
+
 // IsFull reports whether err says that the disk is full.
 func IsFull(err error) bool { return sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull }
 

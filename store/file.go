@@ -119,7 +119,11 @@ func (c Control) values() []any {
 	return []any{string(c.UID), string(c.Tenant), string(c.CellKey), uint64(c.Epoch), c.State.String(), c.Move, c.Applied, c.Sequence, c.LastTime}
 }
 
-// syncPath makes a closed file and the three folders above it durable.
+// SyncFolders makes durable that the file at path is there.
+func SyncFolders(path string) error { return syncPath(filepath.Dir(path)) }
+
+// syncPath makes a closed file, or a folder, and the three folders above it
+// durable.
 func syncPath(path string) error {
 	for i := 0; i < 4; i++ {
 		f, err := os.Open(path)
@@ -180,6 +184,7 @@ const keepReaders = 2
 
 var (
 	errUnfinished = errors.New("the file was never finished")
+	errUnsound    = errors.New("the file is not sound")
 	errPanicked   = errors.New("an update ended in a panic")
 )
 
@@ -657,6 +662,19 @@ func (f *File) syncWAL() error {
 	}
 	err = wal.Sync()
 	return errors.Join(err, wal.Close())
+}
+
+// Check reads the whole file and reports what makes no sense in it, as an error
+// for which IsBad holds. It takes long for a large file, and a slot as long.
+func (f *File) Check() error {
+	return f.read(nil, func(c *Conn) error {
+		return c.Query("PRAGMA quick_check(1)", func(r *Row) error {
+			if said := r.ColumnText(0); said != "ok" {
+				return fmt.Errorf("%s: %w: %s", f.path, errUnsound, said)
+			}
+			return nil
+		})
+	})
 }
 
 // CopyTo writes a copy of the file as it is now, page for page, to path, which

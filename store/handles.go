@@ -50,16 +50,16 @@ type Handles struct {
 	room    sync.Cond          // a file became idle, or was closed
 	closed  bool
 
-	lost sync.Map // by path: why a file that has lost updates is not opened again
+	lost sync.Map // by key: why a file that has lost updates is not opened again
 
 	rest map[string]uint64 // applied indexes of files that were open and are not now
 
 	full chan *handle // files whose WAL wants moving
 	done chan struct{}
 
-	behind *committer  // nil: every update commits
-	budget *budget     // of what is not committed; nil without behind
-	fail   func(error) // hears of a file that has lost updates; nil without behind
+	behind *committer                  // nil: every update commits
+	budget *budget                     // of what is not committed; nil without behind
+	fail   func(key string, err error) // hears of a file that has lost updates; nil without behind
 }
 
 type handle struct {
@@ -115,7 +115,7 @@ func (h *Handles) Acquire(key, path string) (f *File, release func(), err error)
 		if before != nil {
 			<-before.gone // what it has not committed yet would not be seen
 		}
-		e.file, e.err = h.open(path)
+		e.file, e.err = h.open(key, path)
 		close(e.ready)
 	} else {
 		e.users++
@@ -134,8 +134,8 @@ func (h *Handles) Acquire(key, path string) (f *File, release func(), err error)
 	return e.file, sync.OnceFunc(func() { h.release(e) }), nil
 }
 
-func (h *Handles) open(path string) (*File, error) {
-	if err, ok := h.lost.Load(path); ok {
+func (h *Handles) open(key, path string) (*File, error) {
+	if err, ok := h.lost.Load(key); ok {
 		return nil, err.(error)
 	}
 	f, err := Open(path, h.schema)
@@ -145,14 +145,14 @@ func (h *Handles) open(path string) (*File, error) {
 	f.slots = h.slots
 	f.behind = h.behind != nil
 	f.budget = h.budget
-	f.lost = func(err error) { h.lose(path, err) }
+	f.lost = func(err error) { h.lose(key, err) }
 	return f, nil
 }
 
-// lose notes that the file at path may lack updates that the log holds.
-func (h *Handles) lose(path string, err error) {
-	if _, known := h.lost.LoadOrStore(path, err); !known && h.fail != nil {
-		h.fail(err)
+// lose notes that key's file may lack updates that the log holds.
+func (h *Handles) lose(key string, err error) {
+	if _, known := h.lost.LoadOrStore(key, err); !known && h.fail != nil {
+		h.fail(key, err)
 	}
 }
 
@@ -224,7 +224,7 @@ func (h *Handles) close(gone []*handle) {
 		if e.file != nil {
 			if err := e.file.Close(); err != nil {
 				h.log.Error("close tenant file", "file", e.path, "error", err)
-				h.lose(e.path, fmt.Errorf("close %s: %w", e.path, err)) // nobody knows how much of it is durable
+				h.lose(e.key, fmt.Errorf("close %s: %w", e.path, err)) // nobody knows how much of it is durable
 			}
 		}
 		h.mu.Lock()
@@ -253,29 +253,34 @@ func (h *Handles) checkpoints() {
 }
 
 // Forget closes the file of key once its users are done and waits for that. The
-// next Acquire opens anew.
+// next Acquire opens anew, whatever lies there by then: that the old file has
+// lost updates is forgotten too.
 func (h *Handles) Forget(key string) {
 	h.mu.Lock()
 	e := h.byKey[key]
-	if e == nil {
-		delete(h.rest, key)
-		h.mu.Unlock()
-		return
+	var idle bool
+	if e != nil {
+		idle = h.leave(e)
 	}
-	idle := h.leave(e)
 	delete(h.rest, key)
+	before := slices.Collect(maps.Values(h.leaving)) // e among them
 	h.mu.Unlock()
 	if idle {
 		h.close([]*handle{e})
 	}
-	<-e.gone
+	for _, l := range before {
+		if l.key == key {
+			<-l.gone
+		}
+	}
+	h.lost.Delete(key)
 }
 
 // WriteBehind lets a transaction stay open over many updates, for at most age
 // after its first. It is called before the first Acquire. fail hears of a file
 // whose open transaction could not be committed, by whomever: what it held is in
 // the log alone, and the file is not opened again.
-func (h *Handles) WriteBehind(age time.Duration, fail func(error)) {
+func (h *Handles) WriteBehind(age time.Duration, fail func(key string, err error)) {
 	h.fail = fail
 	h.budget = &budget{max: allDirty}
 	h.behind = newCommitter(age, h.budget, func(e *handle) error {

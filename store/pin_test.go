@@ -200,7 +200,7 @@ func TestPanicInAReadLeaksNoReader(t *testing.T) {
 // lies there must count only once it is on disk.
 func TestFileThatClosesBadlyIsNotDurable(t *testing.T) {
 	var heard error
-	h, paths := newHandles(t, 2, 1, func(err error) { heard = err })
+	h, paths := newHandles(t, 2, 1, func(_ string, err error) { heard = err })
 	f, release, err := h.Acquire("0", paths[0])
 	if err != nil {
 		t.Fatal(err)

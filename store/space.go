@@ -7,4 +7,5 @@ type FileState struct {
 	Epoch  uint64
 	Folder string // below the tenants' folder; "" for the group's own file
 	Index  uint64 // applied index
+	Absent bool   // the replica that lists it lacks it, and knows no index
 }

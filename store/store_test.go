@@ -215,7 +215,7 @@ func TestOpenTransactionIsSeenByReadersHereAndCommittedForOthers(t *testing.T) {
 
 func TestWriteBehindCommitsByAgeAndOnClose(t *testing.T) {
 	h := NewHandles(testSchema, 2, NewSlots(), slog.New(slog.DiscardHandler))
-	h.WriteBehind(time.Millisecond, func(err error) { t.Error(err) })
+	h.WriteBehind(time.Millisecond, func(_ string, err error) { t.Error(err) })
 	path := filepath.Join(t.TempDir(), "tenant.db")
 	if err := Create(path, testSchema, testControl, 1); err != nil {
 		t.Fatal(err)

@@ -141,8 +141,8 @@ func (s *Server) remembered(c *call, a *answer, k records.Key) (found bool, err 
 // open runs fn on the file of the scope's tenant, if the scope may read it.
 func (s *Server) open(c *call, a *answer, fn func(*store.File) error) (err error) {
 	defer func() {
-		if s.cfg.Space.Noticed(err) {
-			err = raftfsm.ErrNotLeader.Because(err) // not for long, and another node may answer
+		if s.cfg.Space.Noticed(c.scope.UID, err) {
+			err = cellfsm.ErrAbsent.Because(err) // from now on, and another node may answer
 		}
 	}()
 	key, err := s.cfg.Space.Key()
@@ -203,7 +203,8 @@ func (s *Server) propose(c *call, number raftfsm.Number, body, result any) (raft
 }
 
 // known refuses a write whose context pairs a tenant's id with another tenant's
-// uid: the log knows tenants by uid alone.
+// uid: the log knows tenants by uid alone. It refuses one of a tenant that is
+// absent here too: nobody could tell its outcome.
 func (s *Server) known(ctx context.Context, scope tenant.Scope) error {
 	row, err := s.cfg.Space.Tenant(scope.UID)
 	if errors.Is(err, cellfsm.ErrNotHere) {
@@ -218,6 +219,9 @@ func (s *Server) known(ctx context.Context, scope tenant.Scope) error {
 	}
 	if row.ID != scope.Tenant {
 		return fault.Unknown()
+	}
+	if s.cfg.Space.IsAbsent(scope.UID) {
+		return cellfsm.ErrAbsent
 	}
 	return nil
 }

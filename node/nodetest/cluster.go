@@ -67,6 +67,7 @@ type Cluster struct {
 	gateway *mtls.PKI
 	ca      *mtls.CA
 	dir     string
+	change  func(*node.Config)
 	formed  map[string]string // addresses of the nodes that formed the cell: what settings name
 
 	mu      sync.Mutex
@@ -79,8 +80,14 @@ type Cluster struct {
 // New starts a cell of three nodes and waits until it has a leader and a key.
 func New(t testing.TB, cell tenant.CellName) *Cluster {
 	t.Helper()
+	return NewWith(t, cell, func(*node.Config) {})
+}
+
+// NewWith is New with nodes whose settings change has changed.
+func NewWith(t testing.TB, cell tenant.CellName, change func(*node.Config)) *Cluster {
+	t.Helper()
 	c := &Cluster{
-		t: t, Cell: cell, Clock: &Clock{}, dir: t.TempDir(),
+		t: t, Cell: cell, change: change, Clock: &Clock{}, dir: t.TempDir(),
 		formed: make(map[string]string), addrs: make(map[string]string), nodes: make(map[string]*node.Node), clients: make(map[string]*http.Client),
 	}
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -128,12 +135,14 @@ func (c *Cluster) open(name string, l net.Listener, how node.Config) {
 	if os.Getenv("NODETEST_LOG") != "" {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
-	n, err := node.Open(context.Background(), node.Config{
+	cfg := node.Config{
 		Cell: c.Cell, Name: name, Region: "here", Dir: filepath.Join(c.dir, name), Listener: l,
 		PKI: c.Issue(mtls.Node(string(c.Cell), name)), Peers: peers, Bootstrap: how.Bootstrap, Join: how.Join,
 		ContextKeys: []identity.Key{c.Signer.Key()}, Logger: logger, Clock: c.Clock.Now,
 		Timing: raftfsm.Timing{Heartbeat: 800 * time.Millisecond, Commit: 10 * time.Millisecond},
-	})
+	}
+	c.change(&cfg)
+	n, err := node.Open(context.Background(), cfg)
 	c.check(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,6 +168,9 @@ func (c *Cluster) Client(name, identity string) *http.Client {
 	c.t.Cleanup(client.CloseIdleConnections)
 	return client
 }
+
+// Dir is where a node has its data.
+func (c *Cluster) Dir(name string) string { return filepath.Join(c.dir, name) }
 
 // Address is where a node listens.
 func (c *Cluster) Address(name string) string {
@@ -295,8 +307,8 @@ func (c *Cluster) stopAll() {
 	wg.Wait()
 }
 
-// EnsureSame waits until all running nodes have applied the same entries, and
-// wants equal content of every tenant and of the cell's own file.
+// EnsureSame waits until all running nodes have applied the same entries and lack
+// nothing, and wants equal content of every tenant and of the cell's own file.
 func (c *Cluster) EnsureSame() {
 	c.t.Helper()
 	leader := c.Node(c.Leader())
@@ -309,6 +321,7 @@ func (c *Cluster) EnsureSame() {
 		err := n.Group().WaitApplied(ctx, index)
 		cancel()
 		c.check(err)
+		c.await("absent tenants of "+name, func() bool { return n.Space().Absent() == 0 })
 		got := c.digests(n)
 		if want == nil {
 			want = got

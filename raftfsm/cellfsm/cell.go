@@ -61,6 +61,9 @@ type Tenant struct {
 	Epoch  tenant.Epoch
 	Folder string // of the current incarnation, below tenants/<uid>
 	Secret []byte
+	// Arrived is the log entry with which the incarnation came: its file holds that
+	// at the least.
+	Arrived uint64
 }
 
 // Provisioned is the result of ProvisionTenantNumber.
@@ -95,8 +98,8 @@ func (s *Space) provisionTenant(tx *store.Tx, _ *raftfsm.Command, body Provision
 		return made, nil
 	}
 	folder := strconv.FormatUint(uint64(body.Epoch), 10) + "-0" // "0": not by a move
-	_, err = tx.Exec("INSERT INTO tenant (uid, tenant_id, tenant_fold, epoch, folder, secret, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		string(body.UID), string(body.Tenant), body.Tenant.Fold(), uint64(body.Epoch), folder, body.Secret, tx.Now)
+	_, err = tx.Exec("INSERT INTO tenant (uid, tenant_id, tenant_fold, epoch, folder, secret, arrived_index, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		string(body.UID), string(body.Tenant), body.Tenant.Fold(), uint64(body.Epoch), folder, body.Secret, tx.Index, tx.Now)
 	if store.IsUnique(err) {
 		return made, fault.New(fault.Conflict, "tenant-exists", "the cell stores another tenant under this id")
 	}
@@ -117,11 +120,11 @@ func readTenant(c *store.Conn, uid tenant.UID) (row Tenant, found bool, err erro
 	return row, found, err
 }
 
-const tenantColumns = "uid, tenant_id, epoch, folder, secret"
+const tenantColumns = "uid, tenant_id, epoch, folder, secret, arrived_index"
 
 func scanTenant(r *store.Row) Tenant {
 	return Tenant{
 		UID: tenant.UID(r.ColumnText(0)), ID: tenant.ID(r.ColumnText(1)), Epoch: tenant.Epoch(r.ColumnInt64(2)),
-		Folder: r.ColumnText(3), Secret: store.Bytes(r, 4),
+		Folder: r.ColumnText(3), Secret: store.Bytes(r, 4), Arrived: uint64(r.ColumnInt64(5)),
 	}
 }

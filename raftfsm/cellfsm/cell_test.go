@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -42,7 +42,7 @@ type replica struct {
 
 func openReplica(t *testing.T, dir string) *replica {
 	t.Helper()
-	space, err := cellfsm.OpenSpace(dir, 8, nil, slog.New(slog.DiscardHandler))
+	space, err := cellfsm.OpenSpace(dir, 8, nil, testLog())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,139 +364,9 @@ func TestFilesOfAnotherTenantAreNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := openReplica(t, r.dir)
-	if _, _, err := again.space.Acquire(string(testUID)); err == nil || !strings.Contains(err.Error(), "belongs to T8") {
+	if _, _, err := again.space.Acquire(string(testUID)); !errors.Is(err, cellfsm.ErrAbsent) || !strings.Contains(err.Error(), "belongs to T8") {
 		t.Fatalf("got %v", err)
 	}
 }
 
-func TestFilesAndInstall(t *testing.T) {
-	r := newCell(t)
-	r.must(cellfsm.CreateCustomerNumber, testUID, 1, cellfsm.CreateCustomer{Fields: cellfsm.CustomerFields{Name: "A"}})
-	files, err := r.space.Files()
-	if err != nil || len(files) != 2 || files[0].Target != "" || files[0].Index != 2 || files[1].Target != string(testUID) || files[1].Index != 3 {
-		t.Fatalf("%+v, %v", files, err)
-	}
-
-	staging := t.TempDir()
-	staged := make([]raftfsm.Staged, 0, len(files))
-	for i := len(files) - 1; i >= 0; i-- { // tenants first
-		f, release, err := r.space.Acquire(files[i].Target)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := raftfsm.Staged{FileState: files[i], Path: filepath.Join(staging, fmt.Sprint(i))}
-		if err := f.CopyTo(s.Path); err != nil {
-			t.Fatal(err)
-		}
-		release()
-		staged = append(staged, s)
-	}
-	other := openReplica(t, t.TempDir())
-	if err := other.space.Install(staged); err != nil {
-		t.Fatal(err)
-	}
-	got, _ := other.digest(testUID)
-	if want, _ := r.digest(testUID); got != want {
-		t.Error("the installed tenant differs")
-	}
-	if key, err := other.space.Key(); err != nil || key != testKey {
-		t.Errorf("cell key %q, %v", key, err)
-	}
-	// A file that a crash took away is listed at index 0.
-	other.close()
-	if err := os.Remove(filepath.Join(other.dir, "tenants", files[1].Folder, "tenant.db")); err != nil {
-		t.Fatal(err)
-	}
-	again := openReplica(t, other.dir)
-	if files, err := again.space.Files(); err != nil || files[1].Index != 0 {
-		t.Errorf("%+v, %v", files, err)
-	}
-	staged[0].Folder = "../x"
-	if err := again.space.Install(staged); err == nil {
-		t.Error("a folder outside was taken")
-	}
-}
-
-// Install waits for the users of a file; one of them that asks for the cell's key
-// in the meantime must get it.
-func TestInstallWaitsForAUserThatAsksForTheKey(t *testing.T) {
-	r := newCell(t)
-	r.close()
-	again := openReplica(t, r.dir)
-	files, err := again.space.Files()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, release, err := again.space.Acquire(string(testUID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	staged := raftfsm.Staged{FileState: files[1], Path: filepath.Join(t.TempDir(), "0")}
-	if err := f.CopyTo(staged.Path); err != nil {
-		t.Fatal(err)
-	}
-	installed := make(chan error, 1)
-	go func() { installed <- again.space.Install([]raftfsm.Staged{staged}) }()
-	for again.space.Open() > 0 {
-		runtime.Gosched()
-	}
-	if key, err := again.space.Key(); err != nil || key != testKey { // the test's deadline ends a deadlock
-		t.Errorf("key %q, %v", key, err)
-	}
-	release()
-	if err := <-installed; err != nil {
-		t.Error(err)
-	}
-}
-
-// A read that meets a damaged file ends the node, whose replicas elsewhere may be
-// whole.
-func TestDamageIsNoticedByReads(t *testing.T) {
-	r := newCell(t)
-	for range 300 {
-		r.must(cellfsm.CreateCustomerNumber, testUID, 1, cellfsm.CreateCustomer{Fields: cellfsm.CustomerFields{Name: strings.Repeat("n", 100)}})
-	}
-	f, release, err := r.space.Acquire(string(testUID))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := f.Path()
-	release()
-	r.close()
-	content, err := os.ReadFile(path) // closed: nothing has it open
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 4096; i < len(content); i++ {
-		content[i] ^= 0x55
-	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	space, err := cellfsm.OpenSpace(r.dir, 8, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer space.Close()
-	read := func() error {
-		f, release, err := space.Acquire(string(testUID))
-		if err != nil {
-			return err
-		}
-		defer release()
-		return f.View(func(c *store.Conn) error {
-			_, err := cellfsm.ListCustomers(c, testID, cellfsm.CustomerFilter{}, cellfsm.Order{}, 0, 500)
-			return err
-		})
-	}
-	err = read()
-	if !space.Noticed(err) {
-		t.Fatalf("reading a damaged file: %v", err)
-	}
-	if failed := <-space.Failed(); !store.IsCorrupt(failed) {
-		t.Errorf("the node is told: %v", failed)
-	}
-	if space.Noticed(nil) || space.Noticed(cellfsm.ErrNotHere) {
-		t.Error("what is no damage is taken for it")
-	}
-}
+func testLog() *slog.Logger { return slog.New(slog.DiscardHandler) }

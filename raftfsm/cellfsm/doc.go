@@ -5,7 +5,8 @@
 // the folder of each) and every tenant in a file of its own, at
 // tenants/<uid>/<epoch>-<move id>/tenant.db. Commands lists the commands, a line
 // each; Space hands the files to the apply machinery of package raftfsm and is
-// its guard.
+// its guard. local.db, which is not replicated, names the tenants that are absent
+// on this replica and the folders of files that were fetched.
 //
 // Invariants:
 //   - A member's write has an effect only in a file whose control row names this

@@ -19,6 +19,7 @@ CREATE TABLE tenant (
   epoch INTEGER NOT NULL,
   folder TEXT NOT NULL,             -- of the current incarnation, below tenants/<uid>
   secret BLOB NOT NULL,             -- what the tenant's cursors are sealed with
+  arrived_index INTEGER NOT NULL,   -- the log entry with which the incarnation came
   created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 `}}

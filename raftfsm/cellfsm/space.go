@@ -16,13 +16,17 @@ import (
 	"celld/store/tenant"
 )
 
-// Space is the files of one cell on one node: cell.db and the tenants'. It is
-// what package raftfsm replicates into, and the guard of the cell's commands.
+// Space is the files of one cell on one node: cell.db, the tenants', and local.db
+// with what only this replica knows. It is what package raftfsm replicates into,
+// and the guard of the cell's commands.
 type Space struct {
 	dir     string
+	log     *slog.Logger
+	local   *store.Local
 	cell    *store.Handles // holds cell.db alone
 	tenants *store.Handles
-	failed  chan error // holds the first error that ends the node
+	failed  chan error    // holds the first error that ends the node
+	absence chan struct{} // holds one: an absence has come
 	key     atomic.Pointer[tenant.CellKey]
 	onMark  raftfsm.Look // nil for nobody
 
@@ -30,12 +34,32 @@ type Space struct {
 	// tenant's file, or has it read no more, calls presences.gone.
 	presences presences
 
-	// swap is held to read while a file is being opened, and to write while
-	// Install replaces files: nothing opens a file that is about to go. Install
-	// waits for the users of a file, so nobody asks for swap while using one.
-	swap  sync.RWMutex
-	mu    sync.RWMutex
-	known map[tenant.UID]Tenant // rows of cell.db that were read already
+	// swap is held to read while a file is being opened, and to write while one
+	// takes another's place: nothing opens a file that is about to go. Whoever
+	// holds it to write waits for the users of a file, so nobody asks for swap
+	// while using one.
+	swap    sync.RWMutex
+	mu      sync.RWMutex
+	known   map[tenant.UID]*seat   // tenants that were asked for
+	absent  map[tenant.UID]Absence // as in local.db
+	places  map[tenant.UID]place   // as in local.db
+	reached map[tenant.UID]uint64  // what files hold at the least that were not checked since the start
+
+	step func(name string) error // nil; tests fail or crash at a step of Install and Place
+}
+
+func (s *Space) at(step string) error {
+	if s.step == nil {
+		return nil
+	}
+	return s.step(step)
+}
+
+// seat is a tenant with the file that this replica has of it.
+type seat struct {
+	row     Tenant
+	path    string
+	checked atomic.Bool // the file is the tenant's and holds what it should
 }
 
 // ErrNotHere refuses a command or a read for a tenant that the cell does not
@@ -53,16 +77,26 @@ const commitAge = 2 * time.Second
 // At most maxOpen tenants' files stay open when idle. slots bounds the calls
 // into SQLite and may be nil.
 func OpenSpace(dir string, maxOpen int, slots *store.Slots, log *slog.Logger) (*Space, error) {
-	s := &Space{dir: dir, failed: make(chan error, 1), known: make(map[tenant.UID]Tenant)}
+	s := &Space{
+		dir: dir, log: log, failed: make(chan error, 1), absence: make(chan struct{}, 1), known: make(map[tenant.UID]*seat),
+		absent: make(map[tenant.UID]Absence), places: make(map[tenant.UID]place), reached: make(map[tenant.UID]uint64),
+	}
 	if err := os.MkdirAll(filepath.Join(dir, "tenants"), 0o700); err != nil { // made durable with cell.db
 		return nil, err
 	}
-	if err := store.Create(s.cellPath(), CellSchema(), store.Control{}, 0); err != nil {
+	err := s.openLocal() // before cell.db is made: a cell.db alone has lost its local.db
+	if err == nil {
+		err = store.Create(s.cellPath(), CellSchema(), store.Control{}, 0)
+	}
+	if err != nil {
+		if s.local != nil {
+			err = errors.Join(err, s.local.Close())
+		}
 		return nil, err
 	}
 	s.cell = store.NewHandles(CellSchema(), 1, slots, log)
 	s.tenants = store.NewHandles(TenantSchema(), maxOpen, slots, log)
-	s.tenants.WriteBehind(commitAge, s.fail)
+	s.tenants.WriteBehind(commitAge, s.lost)
 	if _, err := s.Key(); err != nil { // a bad cell.db is noticed now
 		return nil, errors.Join(err, s.Close())
 	}
@@ -86,7 +120,8 @@ func (s *Space) path(uid tenant.UID, folder string) string {
 }
 
 // Acquire implements raftfsm.Space: the file of a tenant by its uid, cell.db for
-// "". A tenant that cell.db does not have is ErrNotHere.
+// "". A tenant that cell.db does not have is ErrNotHere. A file that is not there,
+// or bad, or lacks what it should hold, makes its tenant absent.
 func (s *Space) Acquire(target string) (*store.File, func(), error) {
 	s.swap.RLock()
 	defer s.swap.RUnlock()
@@ -97,20 +132,70 @@ func (s *Space) acquire(target string) (*store.File, func(), error) {
 	if target == "" {
 		return s.cell.Acquire("", s.cellPath())
 	}
-	row, err := s.tenant(tenant.UID(target))
+	uid := tenant.UID(target)
+	seat, absent, err := s.seat(uid)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, release, err := s.tenants.Acquire(target, s.path(row.UID, row.Folder))
-	if err != nil {
+	if absent {
+		return nil, nil, ErrAbsent
+	}
+	f, release, err := s.tenants.Acquire(target, seat.path)
+	if err == nil {
+		if err = s.check(seat, f); err == nil {
+			return s.hand(uid, f, release)
+		}
+		release()
+	} else if err = missing(seat.path, err); !errors.Is(err, errBad) && !store.IsBad(err) {
 		return nil, nil, fmt.Errorf("tenant %s: %w", target, err)
 	}
-	if ctl := f.Control(); ctl.UID != row.UID || ctl.Tenant != row.ID {
-		release()
-		return nil, nil, fmt.Errorf("%s belongs to %s (%s), not to %s (%s)", f.Path(), ctl.Tenant, ctl.UID, row.ID, row.UID)
+	if marking := s.mark(uid, err.Error()); marking != nil {
+		return nil, nil, errors.Join(err, marking)
 	}
-	s.presences.opened(row.UID, f)
+	return nil, nil, ErrAbsent.Because(err)
+}
+
+// hand gives out a file, unless its tenant has become absent meanwhile: then there
+// must be no presence of it, by which remembered records would be answered.
+func (s *Space) hand(uid tenant.UID, f *store.File, release func()) (*store.File, func(), error) {
+	s.presences.opened(uid, f)
+	if s.IsAbsent(uid) {
+		s.presences.gone(uid)
+		release()
+		return nil, nil, ErrAbsent
+	}
 	return f, release, nil
+}
+
+// errBad says that a tenant's file can't be used.
+var errBad = errors.New("the file is bad")
+
+// missing tells a file that is not there from one that can't be opened, for want
+// of descriptors for example.
+func missing(path string, err error) error {
+	if _, there := os.Stat(path); errors.Is(there, os.ErrNotExist) {
+		return fmt.Errorf("%w: it is missing (%w)", errBad, err)
+	}
+	return err
+}
+
+// check makes sure, once, that the file is the tenant's and holds what it held
+// when the newest snapshot was taken or installed.
+func (s *Space) check(seat *seat, f *store.File) error {
+	if seat.checked.Load() {
+		return nil
+	}
+	if err := seat.row.owns(f.Control()); err != nil {
+		return fmt.Errorf("%w: %w", errBad, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want := max(s.reached[seat.row.UID], seat.row.Arrived)
+	if have := f.Control().Applied; have < want {
+		return fmt.Errorf("%w: it is at index %d and should be at %d at the least", errBad, have, want)
+	}
+	seat.checked.Store(true)
+	return nil
 }
 
 // Tenant is cell.db's row about a tenant, or ErrNotHere.
@@ -120,40 +205,68 @@ func (s *Space) Tenant(uid tenant.UID) (Tenant, error) {
 	return s.tenant(uid)
 }
 
-// tenant asks anew each time for what is unknown, because it may arrive at any
-// moment; what is known stays, because rows do not change.
 func (s *Space) tenant(uid tenant.UID) (Tenant, error) {
-	s.mu.RLock()
-	row, ok := s.known[uid]
-	s.mu.RUnlock()
-	if ok {
-		return row, nil
+	seat, _, err := s.seat(uid)
+	if err != nil {
+		return Tenant{}, err
 	}
+	return seat.row, nil
+}
+
+// seat asks anew each time for what is unknown, because it may arrive at any
+// moment; what is known stays, because rows do not change.
+func (s *Space) seat(uid tenant.UID) (have *seat, absent bool, err error) {
+	s.mu.RLock()
+	have = s.known[uid]
+	_, absent = s.absent[uid]
+	s.mu.RUnlock()
+	if have != nil {
+		return have, absent, nil
+	}
+	var row Tenant
 	found := false
-	err := s.view(func(c *store.Conn) (err error) {
+	err = s.view(func(c *store.Conn) (err error) {
 		row, found, err = readTenant(c, uid)
 		return err
 	})
 	if err != nil {
-		return Tenant{}, err
+		return nil, false, err
 	}
 	if !found {
-		return Tenant{}, ErrNotHere
+		return nil, false, ErrNotHere
 	}
 	s.mu.Lock()
-	s.known[uid] = row
-	s.mu.Unlock()
-	return row, nil
+	defer s.mu.Unlock()
+	if have = s.known[uid]; have == nil {
+		have = &seat{row: row, path: s.path(uid, s.folder(&row))}
+		s.known[uid] = have
+	}
+	_, absent = s.absent[uid]
+	return have, absent, nil
 }
 
-// view reads cell.db. The caller holds swap.
+// folder is where this replica has a tenant's file, below tenants/<uid>. The
+// caller holds mu.
+func (s *Space) folder(row *Tenant) string {
+	if p, ok := s.places[row.UID]; ok && p.incarnation == row.Folder {
+		return p.folder
+	}
+	return row.Folder
+}
+
+// view reads cell.db. The caller holds swap. A damaged cell.db ends the node, and
+// is not taken for a damaged tenant's file by whoever gets the error.
 func (s *Space) view(fn func(*store.Conn) error) error {
 	f, release, err := s.acquire("")
-	if err != nil {
-		return err
+	if err == nil {
+		err = f.View(fn)
+		release()
 	}
-	defer release()
-	return f.View(fn)
+	if store.IsCorrupt(err) {
+		s.fail(fmt.Errorf("cell.db: %w", err))
+		return raftfsm.ErrNotLeader.Because(errors.New(err.Error()))
+	}
+	return err
 }
 
 // Tenants lists cell.db's rows in order of uid.
@@ -201,10 +314,9 @@ func (s *Space) Cell() (row Cell, found bool, err error) {
 	return row, found, err
 }
 
-// Files implements raftfsm.Space. A tenant whose file is not there, because a
-// crash interrupted its replacement, is listed at index 0. It is called at the
-// start, when every file is opened once, and then while apply waits, when none
-// is: by then all indexes are known.
+// Files implements raftfsm.Space. It opens no tenant's file: one that was not open
+// since the start is as the newest snapshot says, or as it arrived, because every
+// entry for it since would have opened it.
 func (s *Space) Files() ([]store.FileState, error) {
 	rows, err := s.Tenants()
 	if err != nil {
@@ -216,19 +328,23 @@ func (s *Space) Files() ([]store.FileState, error) {
 	}
 	for _, row := range rows {
 		state := store.FileState{Target: string(row.UID), Epoch: uint64(row.Epoch), Folder: filepath.Join(string(row.UID), row.Folder)}
-		if index, known := s.tenants.Applied(state.Target); known {
-			state.Index = index
-		} else if _, missing := os.Stat(s.path(row.UID, row.Folder)); missing == nil {
-			state.Index, err = s.applied(state.Target)
-		} else if !errors.Is(missing, os.ErrNotExist) {
-			err = missing
-		}
-		if err != nil {
-			return nil, err
+		if state.Absent = s.IsAbsent(row.UID); !state.Absent {
+			state.Index, _ = s.reach(row)
 		}
 		states = append(states, state)
 	}
 	return states, nil
+}
+
+// reach is the applied index of a tenant's file, exactly if the file was open
+// since the start, else at the least.
+func (s *Space) reach(row Tenant) (index uint64, exact bool) {
+	if index, exact = s.tenants.Applied(string(row.UID)); exact {
+		return index, true
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return max(s.reached[row.UID], row.Arrived), false
 }
 
 func (s *Space) applied(target string) (uint64, error) {
@@ -238,32 +354,6 @@ func (s *Space) applied(target string) (uint64, error) {
 	}
 	defer release()
 	return f.Control().Applied, nil
-}
-
-// Install implements raftfsm.Space.
-func (s *Space) Install(files []raftfsm.Staged) error {
-	s.swap.Lock()
-	defer s.swap.Unlock()
-	for _, f := range files {
-		path := s.cellPath()
-		if f.Target == "" {
-			s.cell.Forget("")
-		} else {
-			if !filepath.IsLocal(f.Folder) {
-				return fmt.Errorf("snapshot of %s names the folder %q", f.Target, f.Folder)
-			}
-			path = filepath.Join(s.dir, "tenants", f.Folder, "tenant.db")
-			s.tenants.Forget(f.Target)
-			s.presences.gone(tenant.UID(f.Target))
-		}
-		if err := f.Place(path); err != nil {
-			return fmt.Errorf("install %s: %w", path, err)
-		}
-	}
-	s.mu.Lock()
-	clear(s.known)
-	s.mu.Unlock()
-	return nil
 }
 
 // Sync implements raftfsm.Space.
@@ -276,13 +366,24 @@ func (s *Space) Sync() error {
 // Open is how many tenants' files are open.
 func (s *Space) Open() int { return s.tenants.Open() }
 
-// Noticed takes an error that a read met. A file that is damaged here may be whole
-// on other nodes, so this one had better stop than go on leading without it.
-func (s *Space) Noticed(err error) (damaged bool) {
+// Noticed takes an error that a read of a tenant's file met. A file that is damaged
+// here may be whole on other nodes: the tenant becomes absent, and the others
+// notice nothing.
+func (s *Space) Noticed(uid tenant.UID, err error) (damaged bool) {
 	if damaged = store.IsCorrupt(err); damaged {
-		s.fail(err)
+		s.lost(string(uid), err)
 	}
 	return damaged
+}
+
+// lost hears of a file that failed to commit what it held, or is damaged.
+func (s *Space) lost(key string, err error) {
+	if key != "" && store.IsCorrupt(err) {
+		if err = s.mark(tenant.UID(key), err.Error()); err == nil {
+			return
+		}
+	}
+	s.fail(err)
 }
 
 func (s *Space) fail(err error) {
@@ -292,13 +393,16 @@ func (s *Space) fail(err error) {
 	}
 }
 
-// Failed delivers the error of a file that is damaged or could not commit: the
-// node stops. What a commit lost is found in the log at the next start.
+// Failed delivers the error of a file that could not commit, or of a damaged
+// cell.db: the node stops. What a commit lost is found in the log at the next
+// start.
 func (s *Space) Failed() <-chan error { return s.failed }
 
 // Close closes every file once its users are done. The last connection of a file
 // moves its WAL into it.
-func (s *Space) Close() error { return errors.Join(s.tenants.Close(), s.cell.Close()) }
+func (s *Space) Close() error {
+	return errors.Join(s.tenants.Close(), s.cell.Close(), s.local.Close())
+}
 
 // Guard is the fence: it runs in the command's own transaction, before its key
 // is looked up and before its handler.

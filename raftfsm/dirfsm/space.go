@@ -82,20 +82,47 @@ func (s *Space) Sync() error {
 	return f.Sync()
 }
 
+// Damaged implements raftfsm.Space: there are no targets.
+func (s *Space) Damaged(target string, cause error) error {
+	return fmt.Errorf("the directory has no file named %q: %w", target, cause)
+}
+
+// Absent implements raftfsm.Space.
+func (s *Space) Absent() int { return 0 }
+
+// Recover implements raftfsm.Space. Installed has looked at the one file.
+func (s *Space) Recover([]store.FileState) error { return nil }
+
+// Installed implements raftfsm.Space. There is one file, so that it is as far as
+// the snapshot says is all.
+func (s *Space) Installed(in raftfsm.Installation) (bool, error) {
+	f, release, err := s.Acquire("")
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	return f.Control().Applied >= in.OwnIndex(), nil
+}
+
 // Install implements raftfsm.Space.
-func (s *Space) Install(files []raftfsm.Staged) error {
-	if len(files) != 1 || files[0].Target != "" {
-		return fmt.Errorf("a snapshot of the directory has %d files; one named \"\" was expected", len(files))
+func (s *Space) Install(in raftfsm.Installation) error {
+	if len(in.Files) != 1 {
+		return fmt.Errorf("a snapshot of the directory lists %d files; one was expected", len(in.Files))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file != nil {
+		if s.file.Control().Applied >= in.OwnIndex() {
+			// All that is kept of the log comes after the snapshot; so what the log
+			// held before must be durable here.
+			return s.file.Sync()
+		}
 		if err := s.file.Close(); err != nil {
 			return err
 		}
 		s.file = nil
 	}
-	if err := files[0].Place(s.path); err != nil {
+	if err := in.Place(s.path); err != nil {
 		return err
 	}
 	if err := s.open(); err != nil {
