@@ -171,12 +171,23 @@ func (n *Node) mayRemove(ctx context.Context, at raftfsm.Membership, out raftfsm
 		return fault.New(fault.Conflict, "last-node", "%s is the cell's last node with a vote; add another one first", short(out.Name))
 	}
 	applied := n.group.Applied()
+	all := n.healths(ctx, stay)
+	for _, h := range all {
+		if h.err != nil {
+			n.cfg.Logger.Info("a member does not answer", "member", short(h.member.Name), "error", h.err)
+		}
+	}
+	return canCarry(all, short(out.Name), applied)
+}
+
+// canCarry judges whether the voters that stay can carry the cell without out, when
+// the leader has applied so many entries.
+func canCarry(stay []health, out string, applied uint64) error {
 	good, bad := 0, []string{}
-	for _, h := range n.healths(ctx, stay) {
+	for _, h := range stay {
 		name := short(h.member.Name)
 		switch {
 		case h.err != nil:
-			n.cfg.Logger.Info("a member does not answer", "member", name, "error", h.err)
 			bad = append(bad, name+" does not answer")
 		case h.said.Absent > 0:
 			return fault.New(fault.Conflict, "node-has-absences", "%s lacks %d tenants, which it is fetching; wait until it has them", name, h.said.Absent)
@@ -192,7 +203,7 @@ func (n *Node) mayRemove(ctx context.Context, at raftfsm.Membership, out raftfsm
 	}
 	if good < len(stay)/2+1 {
 		return fault.New(fault.Conflict, "quorum-at-risk", "without %s only %d of %d nodes could go on, which is no majority (%s); "+
-			"bring them back or add another node first", short(out.Name), good, len(stay), strings.Join(bad, ", "))
+			"bring them back or add another node first", out, good, len(stay), strings.Join(bad, ", "))
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"celld/node/api"
@@ -32,6 +34,33 @@ func slugOf(err error) string {
 		return ""
 	}
 	return fault.As(err).Slug
+}
+
+func TestWhoCanCarryACell(t *testing.T) {
+	one := func(name string, said api.Status, err error) health {
+		said.ServerID = name + said.ServerID
+		return health{raftfsm.Member{ID: name, Name: "C2/" + name, Voter: true}, said, err}
+	}
+	whole := api.Status{Ready: true, Applied: 5000}
+	n1, n2, silent := one("n1", whole, nil), one("n2", whole, nil), one("n3", api.Status{}, errors.New("refused"))
+	for what, c := range map[string]struct {
+		stay       []health
+		slug, says string
+	}{
+		"two of two":                  {[]health{n1, n2}, "", ""},
+		"two of three":                {[]health{n1, n2, silent}, "", ""},
+		"one of two":                  {[]health{n1, silent}, "quorum-at-risk", "only 1 of 2 nodes could go on, which is no majority (n3 does not answer)"},
+		"with one that lost its data": {[]health{n1, one("n3", api.Status{ServerID: "~new", Ready: true, Applied: 5000}, nil)}, "quorum-at-risk", "n3 has lost its data"},
+		"with one that starts":        {[]health{n1, one("n3", api.Status{Applied: 5000}, nil)}, "quorum-at-risk", "n3 is not ready"},
+		"with one far behind":         {[]health{n1, one("n3", api.Status{Ready: true, Applied: 3000}, nil)}, "quorum-at-risk", "n3 is 2000 log entries behind"},
+		"with one close behind":       {[]health{n1, one("n3", api.Status{Ready: true, Applied: 4500}, nil)}, "", ""},
+		"with an absent tenant":       {[]health{n1, n2, one("n3", api.Status{Ready: true, Applied: 5000, Absent: 7}, nil)}, "node-has-absences", "n3 lacks 7 tenants"},
+	} {
+		err := canCarry(c.stay, "n4", 5000)
+		if slug := slugOf(err); slug != c.slug || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q with %q", what, err, c.slug, c.says)
+		}
+	}
 }
 
 func TestWhoHasCaughtUp(t *testing.T) {
