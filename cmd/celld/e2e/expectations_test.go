@@ -61,6 +61,8 @@ func expectations() map[string]expectation {
 		"openSession": {open: true, ok: http.StatusUnauthorized, aim: sending(object{"email": "u8@eight.example", "password": "not the password"})},
 		"health":      {open: true, ok: ok},
 		"ready":       {open: true, ok: ok},
+		"headHealth":  {open: true, ok: ok},
+		"headReady":   {open: true, ok: ok},
 		"openapi":     {open: true, ok: ok},
 	}
 }
