@@ -115,7 +115,13 @@ func TestReadBesideAnswer(t *testing.T) {
 	endless, feed := io.Pipe()
 	defer feed.Close()
 	w := httptest.NewRecorder()
-	go func() { _, _ = feed.Write([]byte("one")); _, _ = feed.Write(make([]byte, 4*window)) }()
+	go func() { // as long as anybody reads, so that no Read of the caller's waits for ever
+		for {
+			if _, err := feed.Write([]byte("one more")); err != nil {
+				return
+			}
+		}
+	}()
 	err := p.Call(within(t), &Request{Method: "PUT", Path: "/", Stream: endless}, w)
 	_ = endless.Close()
 	if err != nil || w.Body.Len() != 4*window {
