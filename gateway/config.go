@@ -13,6 +13,7 @@ import (
 
 	"celld/raftfsm"
 	"celld/raftfsm/mtls"
+	"celld/store/room"
 	"celld/store/tenant"
 )
 
@@ -41,6 +42,10 @@ type Config struct {
 	Logger     *slog.Logger     // nil for none
 	Metrics    Metrics          // nil for a registry of its own
 	Clock      func() time.Time // nil for time.Now
+
+	// Room is the space left below Dir; nil for no end of it. Whoever opened it
+	// closes it.
+	Room *room.Room
 
 	// StaleReads lets a read that asks to be stale through while the directory is
 	// not fresh, by the rights last known. A removal that was answered at another

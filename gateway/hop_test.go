@@ -260,7 +260,7 @@ func TestJudge(t *testing.T) {
 		{raftfsm.ErrBusy, verdict{again: true, few: true}}, {errUnreachable, verdict{again: true}},
 		{fault.New(fault.Moved, "placement-changed", ""), verdict{again: true, refresh: true}}, {fault.New(fault.Unavailable, "stale-policy", ""), verdict{again: true, refresh: true}},
 		{fault.New(fault.Fenced, "tenant-frozen", ""), verdict{again: true, refresh: true}}, {identity.ErrBadContext, verdict{again: true, refresh: true, few: true}},
-		{fault.New(fault.Unavailable, "disk-full", ""), verdict{}}, {fault.Unknown(), verdict{}}, {fault.As(errors.New("x")), verdict{}},
+		{fault.New(fault.Unavailable, "disk-full", ""), verdict{again: true, few: true}}, {fault.Unknown(), verdict{}}, {fault.As(errors.New("x")), verdict{}},
 	} {
 		if got := judge(v.err); got != v.want {
 			t.Errorf("%s: %+v", v.err.Slug, got)

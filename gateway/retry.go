@@ -12,6 +12,7 @@ import (
 	"celld/gateway/problem"
 	"celld/raftfsm"
 	"celld/store/fault"
+	"celld/store/room"
 )
 
 // verdict is what to do about a refusal.
@@ -29,7 +30,7 @@ func judge(e *fault.Error) verdict {
 	switch e.Slug {
 	case raftfsm.ErrNotLeader.Slug, raftfsm.ErrUnknown.Slug, raftfsm.ErrBehind.Slug, raftfsm.ErrAbsent.Slug, errUnreachable.Slug, "timeout":
 		return verdict{again: true}
-	case raftfsm.ErrBusy.Slug:
+	case raftfsm.ErrBusy.Slug, room.ErrFull.Slug: // of a full node, while it hands over
 		return verdict{again: true, few: true}
 	case identity.ErrBadContext.Slug, identity.ErrNoContext.Slug:
 		// The cell has another key than the directory said, or a clock is wrong.
@@ -102,7 +103,7 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 		unsure = unsure || no.unsure && t.inner.Method != http.MethodGet
 		failed = nil
 		todo := judge(no.err)
-		if no.err.Slug == raftfsm.ErrNotLeader.Slug || no.err.Slug == errUnreachable.Slug {
+		if no.err.Slug == raftfsm.ErrNotLeader.Slug || no.err.Slug == errUnreachable.Slug || no.err.Slug == room.ErrFull.Slug {
 			c.learn(n, no.leader)
 			failed = n
 		}

@@ -16,6 +16,7 @@ import (
 	"celld/raftfsm"
 	"celld/raftfsm/mtls"
 	"celld/store"
+	"celld/store/room"
 	"celld/store/tenant"
 )
 
@@ -56,6 +57,7 @@ type Config struct {
 	Logger      *slog.Logger          // nil for none
 	Metrics     prometheus.Registerer // nil for none; two nodes of a process need wrapped ones
 	Clock       func() time.Time      // stamps commands and dates contexts; nil for time.Now
+	Room        *room.Room            // the space left below Dir; nil for no end of it. Whoever opened it closes it
 }
 
 // DefaultCacheBytes is the size of a node's cache of records.

@@ -26,6 +26,7 @@ import (
 	"celld/raftfsm/verify"
 	"celld/store"
 	"celld/store/fault"
+	"celld/store/room"
 	"celld/store/tenant"
 )
 
@@ -123,6 +124,7 @@ func open(cfg Config) (*Node, error) {
 		Namespace: "celld", Subsystem: "cell", Name: "pruned_rows_total", Help: "Rows past their retention that this node had deleted while it led.",
 	})
 	space.OnMark(n.digests.Look)
+	space.KeepRoom(cfg.Room)
 	if n.mux, err = raftfsm.NewMux(cfg.Listener, cfg.PKI); err != nil {
 		return nil, errors.Join(err, space.Close())
 	}
@@ -181,6 +183,7 @@ func (n *Node) openGroup() (*raftfsm.Group, error) {
 		Voters: n.cfg.voters(), Bootstrap: n.cfg.Bootstrap,
 		Table: cellfsm.Commands(n.space), Guard: n.space.Guard, Space: n.space, Transport: transport,
 		Logger: n.cfg.Logger, Metrics: n.cfg.Metrics, Timing: n.cfg.Timing, Limits: n.cfg.Limits, Clock: n.cfg.Clock,
+		Room: n.cfg.Room, HasRoom: n.hasRoom,
 	})
 	if err != nil {
 		return nil, errors.Join(err, transport.Close())
@@ -306,6 +309,8 @@ func (n *Node) Status() (api.Status, error) {
 		Ready: n.Ready(), OpenTenants: n.space.Open(), Members: []api.Member{},
 	}
 	s.Leader, s.IsLeader = n.leader()
+	s.DiskFree, s.DiskReserve = n.cfg.Room.Free()
+	s.HasRoom = n.cfg.Room.Level() == room.Ample
 	key, err := n.space.Key()
 	if err != nil {
 		return s, err

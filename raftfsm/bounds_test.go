@@ -122,7 +122,7 @@ func TestMetricsOfSeveralMembers(t *testing.T) {
 	}
 	for name, want := range map[string]int{
 		"celld_raft_state": 3, "celld_raft_term": 3, "celld_raft_applied_index": 3, "celld_raft_apply_seconds": 3,
-		"celld_raft_entry_commands": 3, "celld_raft_commands_total": 12, "celld_raft_proposals_total": 18,
+		"celld_raft_entry_commands": 3, "celld_raft_commands_total": 12, "celld_raft_proposals_total": 21,
 	} {
 		if series[name] != want {
 			t.Errorf("%s has %d series, not %d", name, series[name], want)

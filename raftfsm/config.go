@@ -1,6 +1,7 @@
 package raftfsm
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"celld/store"
+	"celld/store/room"
 )
 
 // Server is a member of a group's first configuration.
@@ -61,6 +63,10 @@ type Config struct {
 	Metrics prometheus.Registerer // nil for none
 	Timing  Timing
 	Limits  Limits
+	Room    *room.Room // the space left for Dir and for the files; nil for no end of it
+	// HasRoom asks another member whether its disk has room, so that leadership
+	// goes there from one that has none; nil if nobody can tell.
+	HasRoom func(ctx context.Context, m Member) (bool, error)
 	Clock   func() time.Time // stamps commands; nil for time.Now. Nothing else reads a clock
 
 	wrapLogs func(raft.LogStore) raft.LogStore // tests put a bad disk here

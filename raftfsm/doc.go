@@ -16,7 +16,7 @@
 //     the group and ends the process.
 //   - Apply depends on the log and the files alone. At is stamped by the proposer
 //     from Config.Clock; time within a file never goes back.
-//   - ErrNotLeader, ErrBusy and kind TooLarge mean that nothing was proposed.
+//   - ErrNotLeader, ErrBusy, room.ErrFull and kind TooLarge mean that nothing took effect.
 //     ErrUnknown means that the command may yet take effect: only a retry under
 //     the same key tells.
 //   - ReadIndex counts only answers to requests sent after the commit index was
@@ -55,8 +55,8 @@
 //
 // # Goroutines and locks
 //
-// A Group owns four goroutines beside Raft's: the proposer's gather and deliver,
-// the leader's follow, readIndex's serve; Close waits for all of them. Apply
+// A Group owns five goroutines beside Raft's: the proposer's gather and deliver,
+// the leader's follow, readIndex's serve, the yielder's; Close waits for all of them. Apply
 // starts up to GOMAXPROCS goroutines a batch and waits for them. A Mux's Serve
 // owns one goroutine for each connection in its handshake. fsm.mu is held while a
 // batch is applied, while a snapshot is installed, for the last stretch of CatchUp,

@@ -12,6 +12,7 @@ import (
 
 	"celld/store"
 	"celld/store/failpoint"
+	"celld/store/room"
 )
 
 // errStopped is the answer of a member that applies nothing more.
@@ -29,6 +30,8 @@ type fsm struct {
 	fail     func(error)
 	group    string
 	dir      string // of the group, for what Restore stages
+	room     *room.Room
+	dead     <-chan struct{} // closed when the member stops
 
 	// floor is the index of the newest snapshot: the log holds everything above it,
 	// and may lack what is below.
@@ -70,9 +73,13 @@ func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 // []result, or an error if it was not applied.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	answers := make([]any, len(logs))
+	mayApply := f.awaitRoom(logs)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var err error
+	if !mayApply {
+		f.failed = true
+	}
 	if !f.failed {
 		took := f.metrics.applying()
 		failpoint.Here(failpoint.ApplyBegun)
@@ -94,6 +101,25 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	f.progress.advance(last.Index, last.Term)
 	f.restored = restored{}
 	return answers
+}
+
+// awaitRoom returns when there is disk space to apply into, false if the member
+// stops before. Raft hands out some batches more meanwhile and then waits too;
+// a leader has stopped to propose by then, and a follower looks slow. It is not
+// done under the lock: what is applied can be listed and copied.
+func (f *fsm) awaitRoom(logs []*raft.Log) bool {
+	for f.room.Look() == room.None && haveCommands(logs) {
+		changed := f.room.Changed()
+		if f.room.Level() != room.None {
+			break
+		}
+		select {
+		case <-changed:
+		case <-f.dead:
+			return false
+		}
+	}
+	return true
 }
 
 // apply goes through the batch in stretches of entries that may be mixed: those

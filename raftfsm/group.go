@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"celld/store/room"
 )
 
 // Group is one member of a Raft group. Its methods may be called from any
@@ -23,6 +25,7 @@ type Group struct {
 	proposer  *proposer
 	leader    *leader
 	reads     *readIndex
+	yielder   *yielder
 	metrics   *metrics
 	transport *Transport
 	stores    *stores
@@ -77,11 +80,15 @@ func (g *Group) start() (err error) {
 	if g.cfg.wrapLogs != nil {
 		logs = g.cfg.wrapLogs(logs)
 	}
-	watched := &logStore{LogStore: logs, progress: g.progress, stall: g.cfg.Timing.Stall, fail: g.fail}
+	watched := &logStore{
+		LogStore: logs, progress: g.progress, stall: g.cfg.Timing.Stall, fail: g.fail,
+		room: g.cfg.Room,
+	}
+	g.transport.restraint.Store(&restraint{room: g.cfg.Room, wait: restraintRounds * g.cfg.Timing.Election})
 	f := &fsm{
 		table: g.cfg.Table, guard: g.cfg.Guard, space: g.cfg.Space, progress: g.progress, metrics: g.metrics,
 		fail: g.fail, group: g.cfg.Group, dir: g.cfg.Dir, byTarget: make(map[string]*work),
-		waiting: func() bool { return g.flying.Load() > 0 },
+		waiting: func() bool { return g.flying.Load() > 0 }, room: g.cfg.Room, dead: g.dead,
 	}
 	f.raiseFloor(applied)
 	g.stores.snapshots.fsm = f
@@ -92,6 +99,7 @@ func (g *Group) start() (err error) {
 	g.proposer = newProposer(g.raft, g.cfg.Limits, &g.flying, g.metrics)
 	g.leader = newLeader(g.raft, g.progress, g.cfg.Timing.Heartbeat)
 	g.reads = newReadIndex(g.raft, raft.ServerID(g.cfg.ID), g.leader, &g.transport.acks, g.metrics)
+	g.yielder = newYielder(g)
 	if err := g.metrics.register(g); err != nil {
 		return errors.Join(err, g.close())
 	}
@@ -138,7 +146,7 @@ func (g *Group) isDead() bool {
 }
 
 // Propose has a command applied and returns what became of it. A refusal is the
-// *fault.Error of guard or handler. ErrNotLeader, ErrBusy and a fault of kind
+// *fault.Error of guard or handler. ErrNotLeader, ErrBusy, room.ErrFull and a fault of kind
 // TooLarge are certain: nothing was proposed. ErrUnknown is not. A ctx that ends
 // before the command was proposed gives ErrBusy with ctx's error as its cause,
 // afterwards ErrUnknown.
@@ -151,6 +159,9 @@ func (g *Group) Propose(ctx context.Context, c Command) (Outcome, error) {
 func (g *Group) propose(ctx context.Context, c *Command) (Outcome, error) {
 	if g.raft.State() != raft.Leader || g.isDead() {
 		return Outcome{}, ErrNotLeader
+	}
+	if g.cfg.Room.Level() != room.Ample {
+		return Outcome{}, g.cfg.Room.Err()
 	}
 	c.At = g.cfg.Clock().UnixMicro()
 	data, err := Encode(c)
@@ -296,6 +307,7 @@ func (g *Group) shutDown() error {
 	giveUp := make(chan struct{})
 	timer := time.AfterFunc(closeTimeout, func() { close(giveUp) })
 	defer timer.Stop()
+	g.yielder.stop()
 	g.proposer.stop(giveUp) // first, so that the library owes nobody an answer
 	g.reads.stop()
 	g.leader.stop()

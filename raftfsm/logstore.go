@@ -1,8 +1,10 @@
 package raftfsm
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"celld/store/failpoint"
+	"celld/store/room"
 )
 
 // logStore is the log on disk with three things around it: recent entries stay
@@ -23,10 +26,30 @@ type logStore struct {
 	stall    time.Duration
 	fail     func(error)
 	recent   recentLogs
+
+	room   *room.Room
+	cutOff bool // a tail was deleted and what replaces it is still to come; Raft's main loop only
+}
+
+// refuses says no to a write before the disk does: then nothing was touched, and
+// the member goes on without it. A follower appears to its leader like one that
+// is slow; a leader steps down. But after a tail has been deleted Raft counts on
+// the entries that replace it; and entries without commands are stored always, so
+// that a leader of a full group can confirm that it leads, and reads go on.
+func (s *logStore) refuses(logs []*raft.Log) error {
+	if s.room.Look() != room.None || s.cutOff || logs != nil && !haveCommands(logs) {
+		return nil
+	}
+	return s.room.Err()
 }
 
 // logFile is the log's name in a member's folder.
 const logFile = "log.db"
+
+func haveCommands(logs []*raft.Log) bool {
+	empty := assembleEntry(nil)
+	return slices.ContainsFunc(logs, func(l *raft.Log) bool { return l.Type == raft.LogCommand && !bytes.Equal(l.Data, empty) })
+}
 
 func openLog(dir string) (*raftboltdb.BoltStore, error) {
 	path := filepath.Join(dir, logFile)
@@ -106,11 +129,15 @@ func (s *logStore) StoreLog(l *raft.Log) error { return s.StoreLogs([]*raft.Log{
 
 // StoreLogs implements raft.LogStore.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
+	if err := s.refuses(logs); err != nil {
+		return err
+	}
 	err := s.watched("storing log entries", func() error { return s.LogStore.StoreLogs(logs) })
 	if err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.LogStored)
+	s.cutOff = false
 	for _, l := range logs {
 		s.progress.stored(l)
 		s.recent.add(l)
@@ -134,13 +161,20 @@ func (s *logStore) GetLog(index uint64, l *raft.Log) error {
 // behind a snapshot and for a tail that another leader replaces.
 func (s *logStore) DeleteRange(low, high uint64) error {
 	failpoint.Here(failpoint.LogCut)
-	s.recent.drop(low, high)
 	last, err := s.LastIndex()
 	if err != nil {
 		return err
 	}
-	if high >= last {
+	tail := high >= last
+	if tail {
+		if err := s.refuses(nil); err != nil {
+			return err
+		}
+	}
+	s.recent.drop(low, high)
+	if tail {
 		s.progress.cutFrom(low)
+		s.cutOff = true
 	}
 	return s.watched("deleting log entries", func() error { return s.LogStore.DeleteRange(low, high) })
 }

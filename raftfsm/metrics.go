@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"celld/store/fault"
+	"celld/store/room"
 )
 
 // metrics is one member's series. They carry the labels group and member, so
@@ -26,7 +27,7 @@ type metrics struct {
 }
 
 // Outcomes of proposing, as label values.
-var proposalOutcomes = [...]string{"ok", "refused", "unknown", "not-leader", "busy", "too-large"}
+var proposalOutcomes = [...]string{"ok", "refused", "unknown", "not-leader", "busy", "too-large", "disk-full"}
 
 func newMetrics(cfg *Config) *metrics {
 	m := &metrics{proposals: make(map[string]prometheus.Counter)}
@@ -114,6 +115,8 @@ func (m *metrics) proposed(err error) {
 		outcome = "not-leader"
 	case errors.Is(err, ErrBusy):
 		outcome = "busy"
+	case errors.Is(err, room.ErrFull):
+		outcome = "disk-full"
 	case fault.Of(err) == fault.TooLarge:
 		outcome = "too-large"
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"celld/store/fault"
+	"celld/store/room"
 )
 
 // proposer gathers the commands of concurrent callers into log entries. An entry
@@ -215,10 +216,14 @@ func (p *proposer) deliver() {
 // proposeError tells the certain failures of raft.Apply from the others. The
 // library answers ErrNotLeader and ErrLeadershipTransferInProgress to entries
 // that it never dispatched, and only to them. Everything else may have reached
-// the log, a failed write of it and a shutdown included.
+// the log, a failed write of it and a shutdown included; not one that was refused
+// before it began.
 func proposeError(err error) error {
 	if errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipTransferInProgress) {
 		return ErrNotLeader.Because(err)
+	}
+	if errors.Is(err, room.ErrFull) { // said by logStore before anything was written or sent
+		return err
 	}
 	return ErrUnknown.Because(err)
 }

@@ -16,6 +16,9 @@ type verdict struct {
 
 func (v *verdict) Error() string { return "no effect" }
 
+// Unwrap gives the failure, for what a failed undo says.
+func (v *verdict) Unwrap() error { return v.failure }
+
 func verdictOn(err error) *verdict {
 	if refusal := refusalOf(err); refusal != nil {
 		return &verdict{refusal: refusal}

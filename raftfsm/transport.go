@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -39,6 +40,8 @@ type Transport struct {
 	timeout time.Duration
 	acks    acks
 	conns   conns
+
+	restraint atomic.Pointer[restraint] // nil before the group has started
 }
 
 // maxAppendBytes bounds the entries of one AppendEntries. One entry always goes.
@@ -87,6 +90,14 @@ func NewTransport(cfg TransportConfig) (*Transport, error) {
 // its main loop, where they can raise the term under a leader that is just
 // writing, and nodes then commit different entries.
 func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// RequestPreVote implements raft.WithPreVote.
+func (t *Transport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, req *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if t.restraint.Load().holds(time.Now()) {
+		return errHeldBack
+	}
+	return t.NetworkTransport.RequestPreVote(id, to, req, resp)
+}
 
 // AppendEntries implements raft.Transport.
 func (t *Transport) AppendEntries(id raft.ServerID, to raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {

@@ -12,6 +12,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"celld/store/failpoint"
+	"celld/store/room"
 	"celld/store/tenant"
 )
 
@@ -168,6 +169,7 @@ type File struct {
 	budget  *budget                 // of what open transactions hold in memory; nil for none
 	charged int64                   // bytes of the open transaction in it
 	size    int64                   // bytes of the file at the last commit, WAL included
+	room    *room.Room              // a commit waits while there is none; nil if commits cannot wait
 	control atomic.Pointer[Control] // after the last update
 	wal     wal                     // how much of it waits for a checkpoint
 	given   map[string]int64        // numbers given out last, by what they count; for the holder of mu
@@ -291,7 +293,7 @@ func (tx *Tx) Savepoint(fn func() error) error {
 	if err != nil {
 		tx.restore(before)
 		if undo := tx.Query("ROLLBACK TO command", nil); undo != nil {
-			return fmt.Errorf("undo a refused command: %w (it said: %w)", undo, err)
+			return fmt.Errorf("%w (undo it: %w)", err, undo)
 		}
 	} else {
 		tx.kept++
@@ -395,7 +397,9 @@ func (f *File) Update(fn func(*Tx) error) error {
 		f.control.Store(&tx.control)
 	}
 	if f.dirty == 0 || !f.behind || f.charge() {
-		return f.commit()
+		if err := f.commit(); !errors.Is(err, room.ErrFull) {
+			return err
+		}
 	}
 	return nil
 }
@@ -412,9 +416,17 @@ func (f *File) writeControl(c *Control) error {
 		move_id = ?, applied_index = ?, sequence = ?, last_time = ?`, nil, c.values()...)
 }
 
-// commit ends the open transaction, if there is one. The caller holds mu and a
-// slot.
+// commit ends the open transaction, if there is one. While the disk has no room
+// the transaction stays open, for a commit that fails undoes it: room.ErrFull. The
+// caller holds mu and a slot.
 func (f *File) commit() error {
+	if f.open.Load() && f.dirty > 0 && f.room.Look() == room.None {
+		return f.room.Err()
+	}
+	return f.commitNow()
+}
+
+func (f *File) commitNow() error {
 	if !f.open.Load() {
 		return nil
 	}
@@ -534,7 +546,10 @@ func (f *File) Scan(ctx context.Context, fn func(*Conn) error) error {
 		return err
 	}
 	defer done()
-	if err := f.Commit(); err != nil {
+	switch err := f.Commit(); {
+	case errors.Is(err, room.ErrFull):
+		return f.View(fn) // the writer's connection sees it all; a scan is bounded
+	case err != nil:
 		return err
 	}
 	return f.read(ctx.Done(), func(c *Conn) error {
@@ -612,6 +627,9 @@ func (f *File) giveReader(c *Conn) error {
 // always being written would grow without end.
 func (f *File) Checkpoint() error {
 	f.wal.asked()
+	if f.room.Level() == room.None {
+		return nil // the file might have to grow
+	}
 	const passive = "PRAGMA wal_checkpoint(PASSIVE)"
 	if err := f.maintain(passive); err != nil {
 		return err
@@ -706,7 +724,7 @@ func (f *File) Close() error {
 	defer f.mu.Unlock()
 	if f.w != nil {
 		if f.broken == nil {
-			err = errors.Join(err, f.commit())
+			err = errors.Join(err, f.commitNow())
 		}
 		err = errors.Join(err, f.w.c.Close())
 		f.w = nil

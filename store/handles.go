@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"celld/store/room"
 )
 
 // MaxOpen is how many files each of sharers Handles in this process may keep open,
@@ -59,6 +61,7 @@ type Handles struct {
 
 	behind *committer                  // nil: every update commits
 	budget *budget                     // of what is not committed; nil without behind
+	disk   *room.Room                  // nil for no end of it
 	fail   func(key string, err error) // hears of a file that has lost updates; nil without behind
 }
 
@@ -92,7 +95,11 @@ func NewHandles(schema *Schema, max int, slots *Slots, log *slog.Logger) *Handle
 // stays open until release is called, once.
 func (h *Handles) Acquire(key, path string) (f *File, release func(), err error) {
 	h.mu.Lock()
-	for !h.closed && h.byKey[key] == nil && h.idle.Len() == 0 && len(h.byKey)+len(h.leaving) >= h.max {
+	for !h.closed && h.byKey[key] == nil && len(h.byKey)+len(h.leaving) >= h.max && h.oldest() == nil {
+		if h.idle.Len() > 0 {
+			h.mu.Unlock()
+			return nil, nil, h.disk.Err() // every one of them holds a transaction that cannot commit
+		}
 		h.room.Wait()
 	}
 	if h.closed {
@@ -145,6 +152,7 @@ func (h *Handles) open(key, path string) (*File, error) {
 	f.slots = h.slots
 	f.behind = h.behind != nil
 	f.budget = h.budget
+	f.room = h.disk
 	f.lost = func(err error) { h.lose(key, err) }
 	return f, nil
 }
@@ -159,13 +167,29 @@ func (h *Handles) lose(key string, err error) {
 // evict takes idle files over the bound out of the table. The caller holds mu
 // and closes what is returned after letting go of it.
 func (h *Handles) evict() (out []*handle) {
-	for len(h.byKey) > h.max && h.idle.Len() > 0 {
-		e := h.idle.Front().Value.(*handle)
+	for len(h.byKey) > h.max {
+		e := h.oldest()
+		if e == nil {
+			break
+		}
 		h.leave(e)
 		h.rest[e.key] = e.file.Control().Applied // idle, so it stays that
 		out = append(out, e)
 	}
 	return out
+}
+
+// oldest is the file that goes next, nil if none can: without disk space one with
+// an open transaction stays, since its commit would fail and lose it. The caller
+// holds mu.
+func (h *Handles) oldest() *handle {
+	full := h.disk.Level() == room.None
+	for at := h.idle.Front(); at != nil; at = at.Next() {
+		if e := at.Value.(*handle); !full || !e.file.open.Load() {
+			return e
+		}
+	}
+	return nil
 }
 
 // leave takes e out of the table: it is closed when its last user is done, and
@@ -287,12 +311,26 @@ func (h *Handles) WriteBehind(age time.Duration, fail func(key string, err error
 		h.mu.Lock()
 		e.pending = false // first, so that an update from now on queues it again
 		h.mu.Unlock()
-		if err := e.file.Commit(); !errors.Is(err, os.ErrClosed) { // a file that was closed has committed
-			return err // and fail hears of it
+		err := e.file.Commit() // fail hears of it
+		if errors.Is(err, room.ErrFull) {
+			h.mu.Lock()
+			if !e.pending {
+				e.pending = true
+				h.behind.add(e)
+			}
+			h.mu.Unlock()
+			return err
 		}
-		return nil
+		if errors.Is(err, os.ErrClosed) { // a file that was closed has committed
+			return nil
+		}
+		return err
 	})
 }
+
+// KeepRoom has transactions stay open while disk has no room: a commit that fails
+// would lose them. It is called before the first Acquire.
+func (h *Handles) KeepRoom(disk *room.Room) { h.disk = disk }
 
 // Applied is the applied index of key's file, if the file is open or was before:
 // nothing else changes it.

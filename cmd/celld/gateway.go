@@ -25,6 +25,6 @@ func (c *gatewayCommand) Run(ctx context.Context, out io.Writer) error {
 	}
 	logger := newLogger(os.Stderr, c.Level())
 	return c.serve(ctx, logger, c.StopWithin, func() (process, error) {
-		return role.Gateway(c.Gateway, role.Options{Init: c.Init, Logger: logger})
+		return role.Gateway(ctx, c.Gateway, role.Options{Init: c.Init, Logger: logger})
 	})
 }

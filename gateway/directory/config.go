@@ -13,6 +13,7 @@ import (
 	"celld/raftfsm"
 	"celld/raftfsm/dirfsm"
 	"celld/store/fault"
+	"celld/store/room"
 	"celld/store/tenant"
 )
 
@@ -45,6 +46,7 @@ type Config struct {
 	Metrics prometheus.Registerer // nil for none
 	Timing  raftfsm.Timing
 	Limits  raftfsm.Limits
+	Room    *room.Room // the space left below Dir; nil for no end of it
 
 	Hashing Hashing       // zero fields take the default
 	Clock   Clock         // nil for the machine's

@@ -89,6 +89,7 @@ func Open(cfg Config) (*Directory, error) {
 		Voters: cfg.Voters, Bootstrap: cfg.Bootstrap,
 		Table: dirfsm.Table(space.Touch, digests.Look), Guard: dirfsm.Guard, Space: space, Transport: cfg.Transport,
 		Logger: cfg.Logger, Metrics: cfg.Metrics, Timing: cfg.Timing, Limits: cfg.Limits, Clock: cfg.Clock.Now,
+		Room: cfg.Room, HasRoom: cfg.hasRoom,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the directory's group: %w", err), space.Close())

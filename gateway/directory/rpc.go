@@ -14,6 +14,7 @@ import (
 	"celld/raftfsm/mtls"
 	"celld/raftfsm/verify"
 	"celld/store/fault"
+	"celld/store/room"
 )
 
 // Prefix is the path below which Handler serves on a gateway's inner port.
@@ -24,6 +25,7 @@ const (
 	pathReadIndex = Prefix + "read-index"
 	pathApplied   = Prefix + "applied"
 	pathDigest    = Prefix + "digest"
+	pathRoom      = Prefix + "room"
 )
 
 const (
@@ -114,6 +116,10 @@ func NewRPC(pki *mtls.PKI, resolve func(name string) (string, error),
 // call makes one inner call. An error that is not a fault of the peer's is
 // ErrNotLeader if nothing was sent and ErrUnknown if something may have been.
 func (d *Directory) call(ctx context.Context, name, path string, in *request) (answer, error) {
+	return call(ctx, d.cfg.RPC, name, path, in)
+}
+
+func call(ctx context.Context, rpc http.RoundTripper, name, path string, in *request) (answer, error) {
 	var out answer
 	if in == nil {
 		in = &request{}
@@ -130,7 +136,7 @@ func (d *Directory) call(ctx context.Context, name, path string, in *request) (a
 	}
 	r.GetBody = nil // a call that may have been seen is not sent again behind our back
 	r.Header.Set("Content-Type", "application/cbor")
-	resp, err := d.cfg.RPC.RoundTrip(r)
+	resp, err := rpc.RoundTrip(r)
 	if err != nil {
 		if errors.As(err, new(notSent)) {
 			return out, raftfsm.ErrNotLeader.Because(err)
@@ -162,6 +168,7 @@ func (d *Directory) Handler() http.Handler {
 	routes.Handle("POST "+pathReadIndex, &inner{d, d.serveReadIndex})
 	routes.Handle("POST "+pathApplied, &inner{d, d.serveApplied})
 	routes.Handle("POST "+pathDigest, &inner{d, d.serveDigest})
+	routes.Handle("POST "+pathRoom, &inner{d, d.serveRoom})
 	return routes
 }
 
@@ -259,6 +266,20 @@ func (d *Directory) serveReadIndex(ctx context.Context, peer string, _ request) 
 	d.grant(peer)
 	index, err := d.group.ReadIndex(ctx)
 	return answer{Index: index}, err
+}
+
+// hasRoom asks another gateway whether its disk has room. The answer's index is 1
+// if so.
+func (c *Config) hasRoom(ctx context.Context, m raftfsm.Member) (bool, error) {
+	out, err := call(ctx, c.RPC, m.Name, pathRoom, nil)
+	return out.Index == 1, err
+}
+
+func (d *Directory) serveRoom(context.Context, string, request) (answer, error) {
+	if d.cfg.Room.Level() != room.Ample || !d.group.Ready() {
+		return answer{}, nil
+	}
+	return answer{Index: 1}, nil
 }
 
 func (d *Directory) serveApplied(ctx context.Context, _ string, in request) (answer, error) {

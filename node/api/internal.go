@@ -31,6 +31,9 @@ type Status struct {
 	Absent      int      `json:"absent"`      // tenants whose files are missing or bad here and have to be fetched
 	ServerID    string   `json:"serverId"`    // of this node in the cell's Raft group
 	LastIndex   uint64   `json:"lastIndex"`   // of this node's log; 0 for one that no cell has added
+	DiskFree    uint64   `json:"diskFree"`    // bytes
+	DiskReserve uint64   `json:"diskReserve"` // bytes that are kept free; below them no writes are taken on
+	HasRoom     bool     `json:"hasRoom"`     // writes are taken on
 	Members     []Member `json:"members"`
 	// MembersIndex is the log entry that made Members what they are,
 	// MembersCommitted whether this node knows that it is there to stay.

@@ -13,6 +13,7 @@ import (
 	"celld/raftfsm"
 	"celld/store"
 	"celld/store/fault"
+	"celld/store/room"
 	"celld/store/tenant"
 )
 
@@ -112,6 +113,10 @@ func (s *Space) look(c *raftfsm.Command, m raftfsm.Mark, index uint64, f *store.
 		s.onMark(c, m, index, f, why)
 	}
 }
+
+// KeepRoom has commits of tenants' files wait while disk has no room. It is called
+// before the first Acquire.
+func (s *Space) KeepRoom(disk *room.Room) { s.tenants.KeepRoom(disk) }
 
 func (s *Space) cellPath() string { return filepath.Join(s.dir, "cell.db") }
 

@@ -35,6 +35,9 @@ type plan struct {
 	profilers map[string]*port.Port
 }
 
+// diskReserve is small, so that a laptop's disk may be nearly full.
+const diskReserve = 64 << 20
+
 // certLife outlives any start that somebody may forget about.
 const certLife = 5 * 365 * 24 * time.Hour
 
@@ -73,7 +76,7 @@ func (pl *plan) fill(o Options, s state) error {
 	if err != nil {
 		return err
 	}
-	common := settings.Common{LogLevel: strings.ToLower(o.Level.String()), StopWithin: settings.Duration(stopWithin), Election: settings.Duration(o.Election)}
+	common := settings.Common{LogLevel: strings.ToLower(o.Level.String()), StopWithin: settings.Duration(stopWithin), Election: settings.Duration(o.Election), DiskReserve: diskReserve}
 	keys := map[string]string{}
 	inner := map[string]string{}
 	for i := range s.Gateways {

@@ -69,8 +69,8 @@ func (r *roles) node(ctx context.Context, s settings.Node) (instance, error) {
 	return host(n, func() { d.node.CompareAndSwap(n, nil) }), nil
 }
 
-func (r *roles) gateway(_ context.Context, s settings.Gateway) (instance, error) {
-	g, err := role.Gateway(s, role.Options{Init: r.init(), Logger: r.logger, Local: r.doors, Metrics: r.metrics})
+func (r *roles) gateway(ctx context.Context, s settings.Gateway) (instance, error) {
+	g, err := role.Gateway(ctx, s, role.Options{Init: r.init(), Logger: r.logger, Local: r.doors, Metrics: r.metrics})
 	if err != nil {
 		return nil, err
 	}

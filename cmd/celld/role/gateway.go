@@ -22,6 +22,7 @@ import (
 	"celld/raftfsm"
 	"celld/raftfsm/mtls"
 	"celld/store"
+	"celld/store/room"
 )
 
 // Options is what a role is told beside its settings.
@@ -73,16 +74,19 @@ func timing(c settings.Common) raftfsm.Timing {
 type RunningGateway struct {
 	*gateway.Gateway
 	profiles profiles
+	room     *room.Room
 }
 
 // Close stops the gateway in its order. It bounds itself by the settings and does
 // not heed ctx.
 func (g *RunningGateway) Close(context.Context) error {
+	defer g.room.Close()
 	return errors.Join(g.Gateway.Close(), g.profiles.close())
 }
 
-// Gateway starts a gateway of checked settings.
-func Gateway(s settings.Gateway, o Options) (_ *RunningGateway, err error) {
+// Gateway starts a gateway of checked settings. It waits for disk space, until ctx
+// ends.
+func Gateway(ctx context.Context, s settings.Gateway, o Options) (_ *RunningGateway, err error) {
 	cfg := gateway.Config{
 		Name: s.Name, Dir: s.Data, Local: o.Local, StaleReads: s.StaleReads, Logger: o.Logger, Metrics: gatewayMetrics(o.Metrics),
 		Group: gateway.Group{Peers: s.Gateways, Bootstrap: o.Init, Timing: timing(s.Common)},
@@ -115,10 +119,14 @@ func Gateway(s settings.Gateway, o Options) (_ *RunningGateway, err error) {
 		}
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
 	}
+	if cfg.Room, err = openRoom(ctx, s.Common, mtls.Gateway(s.Name), o.Logger, cfg.Metrics); err != nil {
+		return nil, err
+	}
 	var open listeners
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, open.close())
+			cfg.Room.Close()
 		}
 	}()
 	if cfg.Public, err = open.open("http", s.HTTP); err != nil {
@@ -130,7 +138,7 @@ func Gateway(s settings.Gateway, o Options) (_ *RunningGateway, err error) {
 	if cfg.Inner, err = open.open("inner", s.Inner); err != nil {
 		return nil, err
 	}
-	g := &RunningGateway{}
+	g := &RunningGateway{room: cfg.Room}
 	profiles, err := g.profiles.open(&open, s.Pprof)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"celld/node"
 	"celld/raftfsm/mtls"
 	"celld/store"
+	"celld/store/room"
 	"celld/store/tenant"
 )
 
@@ -31,9 +32,10 @@ type RunningNode struct {
 	serving  sync.WaitGroup
 	profiles profiles
 	tracked  *tracked
+	room     *room.Room
 }
 
-// Node starts a node of checked settings.
+// Node starts a node of checked settings. It waits for disk space, until ctx ends.
 func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err error) {
 	cfg := node.Config{
 		Cell: tenant.CellName(s.Cell), Name: s.Name, Region: s.Region, Dir: s.Data, Peers: s.Nodes, Bootstrap: o.Init && !s.Join, Join: s.Join,
@@ -65,9 +67,14 @@ func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err 
 	cfg.Metrics = n.tracked
 	defer func() {
 		if err != nil {
+			n.room.Close()
 			n.tracked.forget()
 		}
 	}()
+	if n.room, err = openRoom(ctx, s.Common, s.Cell+"/"+s.Name, o.Logger, cfg.Metrics); err != nil {
+		return nil, err
+	}
+	cfg.Room = n.room
 	var open listeners
 	if cfg.Listener, err = open.open("inner", s.Inner); err != nil {
 		return nil, err
@@ -117,6 +124,7 @@ func (n *RunningNode) Close(ctx context.Context) error {
 		err = errors.Join(err, n.metrics.Close())
 		n.serving.Wait()
 	}
+	n.room.Close()
 	n.tracked.forget()
 	return err
 }

@@ -1,7 +1,11 @@
 package settings
 
 import (
+	"fmt"
 	"log/slog"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,15 +22,53 @@ func (d *Duration) UnmarshalText(b []byte) error {
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
+// Bytes is an amount of storage written like 512MiB; the units are KiB, MiB and
+// GiB, and a bare number is bytes.
+type Bytes uint64
+
+// units from the largest, so that an amount is written by the largest that fits.
+var units = [...]struct {
+	name string
+	size uint64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (b *Bytes) UnmarshalText(text []byte) error {
+	number, size := string(text), uint64(1)
+	for _, u := range units {
+		if n, ok := strings.CutSuffix(number, u.name); ok {
+			number, size = n, u.size
+			break
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || n > math.MaxInt64/size {
+		return fmt.Errorf("%q is not an amount of storage, like 512MiB", text)
+	}
+	*b = Bytes(n * size)
+	return nil
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (b Bytes) MarshalText() ([]byte, error) {
+	for _, u := range units {
+		if n := uint64(b); n > 0 && n%u.size == 0 {
+			return []byte(strconv.FormatUint(n/u.size, 10) + u.name), nil
+		}
+	}
+	return []byte(strconv.FormatUint(uint64(b), 10)), nil
+}
+
 // Common is what every process is told.
 type Common struct {
-	Data       string   `json:"data,omitempty" env:"CELLD_DATA" placeholder:"DIR" help:"Folder for this process's data; nothing else writes there."`
-	Inner      string   `json:"inner,omitempty" env:"CELLD_INNER" placeholder:"ADDR" help:"host:port for traffic between the cluster's processes (mutual TLS)."`
-	Identity   string   `json:"identity,omitempty" env:"CELLD_IDENTITY" placeholder:"DIR" help:"Folder that celld ca issue wrote for this process: cert.pem, key.pem, ca.pem, for a gateway also context-key.pem."`
-	LogLevel   string   `json:"logLevel,omitempty" env:"CELLD_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: ${enum}."`
-	StopWithin Duration `json:"stopWithin,omitempty" env:"CELLD_STOP_WITHIN" default:"10s" help:"How long an ordered stop may take."`
-	Pprof      string   `json:"pprof,omitempty" env:"CELLD_PPROF" placeholder:"ADDR" help:"host:port where /debug/pprof/ of Go answers anybody who asks, so best on the loopback interface; none if empty."`
-	Election   Duration `json:"election,omitempty" env:"CELLD_ELECTION" default:"1.5s" help:"Raft's heartbeat and election timeout; a leader's death is noticed after one to two of them. Equal in all members of a group."`
+	Data        string   `json:"data,omitempty" env:"CELLD_DATA" placeholder:"DIR" help:"Folder for this process's data; nothing else writes there."`
+	Inner       string   `json:"inner,omitempty" env:"CELLD_INNER" placeholder:"ADDR" help:"host:port for traffic between the cluster's processes (mutual TLS)."`
+	Identity    string   `json:"identity,omitempty" env:"CELLD_IDENTITY" placeholder:"DIR" help:"Folder that celld ca issue wrote for this process: cert.pem, key.pem, ca.pem, for a gateway also context-key.pem."`
+	LogLevel    string   `json:"logLevel,omitempty" env:"CELLD_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: ${enum}."`
+	StopWithin  Duration `json:"stopWithin,omitempty" env:"CELLD_STOP_WITHIN" default:"10s" help:"How long an ordered stop may take."`
+	Pprof       string   `json:"pprof,omitempty" env:"CELLD_PPROF" placeholder:"ADDR" help:"host:port where /debug/pprof/ of Go answers anybody who asks, so best on the loopback interface; none if empty."`
+	DiskReserve Bytes    `json:"diskReserve" env:"CELLD_DISK_RESERVE" placeholder:"BYTES" default:"512MiB" help:"Free disk space that is kept: below it no new writes are taken on here, and leadership goes to a member with more. 0 keeps none."`
+	Election    Duration `json:"election,omitempty" env:"CELLD_ELECTION" default:"1.5s" help:"Raft's heartbeat and election timeout; a leader's death is noticed after one to two of them. Equal in all members of a group."`
 }
 
 // Level is the least level that is logged.
