@@ -20,13 +20,16 @@ import (
 
 // measured is a cell whose nodes' series can be read, and whose logs are cut right
 // behind a snapshot.
-func measured(t *testing.T) (*nodetest.Cluster, func(node, series string) float64) {
+func measured(t *testing.T, more ...func(*node.Config)) (*nodetest.Cluster, func(node, series string) float64) {
 	t.Helper()
 	registries := make(map[string]*prometheus.Registry)
 	c := nodetest.NewWith(t, "C2", func(cfg *node.Config) {
 		registry := prometheus.NewRegistry() // a new one for each start
 		registries[cfg.Name], cfg.Metrics = registry, registry
 		cfg.Limits.TrailingEntries = 1
+		for _, change := range more {
+			change(cfg)
+		}
 	})
 	return c, func(name, series string) float64 {
 		t.Helper()

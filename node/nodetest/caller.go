@@ -220,3 +220,14 @@ func Same(a, b Answer) bool {
 	}
 	return true
 }
+
+// Compare has the cell's nodes compare their replicas of a tenant, and does not
+// wait for what comes of it.
+func (c *Cluster) Compare(of Tenant) {
+	c.t.Helper()
+	token := c.Sign(identity.Context{Cell: c.Cell, CellKey: c.Key(), Act: identity.ByVerify, Actor: "U1", Tenant: of.ID, UID: of.UID, Epoch: of.Epoch})
+	a := c.Do(token, Request{Method: http.MethodPost, Path: "/internal/tenants/" + string(of.UID) + "/marks"})
+	if a.Status != http.StatusOK {
+		c.t.Fatalf("compare %s: %d %s", of.ID, a.Status, a.Body)
+	}
+}

@@ -136,7 +136,7 @@ func (v *verification) failure(tenant string) error {
 	case "equal":
 		return nil
 	case "divergent":
-		return fault.New(fault.Conflict, "replicas-differ", "the replicas of %s differ: %s against the majority; see docs/operations.md",
+		return fault.New(fault.Conflict, "replicas-differ", "the replicas of %s differ: %s against the majority. Each of them gives its file up and fetches it anew; verify again in a moment",
 			tenant, strings.Join(v.Outliers, ", "))
 	case "undecided":
 		return fault.New(fault.Conflict, "replicas-differ", "the replicas of %s differ and no majority agrees: nothing was done about it; see docs/operations.md", tenant)
