@@ -70,6 +70,7 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	if f.failed {
 		return errStopped
 	}
+	failpoint.Here(failpoint.InstallBegun)
 	m, err := install(r, f.group, f.dir, f.space)
 	if err == nil {
 		f.raiseFloor(m.Index)

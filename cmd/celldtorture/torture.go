@@ -20,7 +20,10 @@ var (
 		failpoint.LogStored, failpoint.ApplyBegun, failpoint.ApplyBetween, failpoint.ApplyDone, failpoint.CommitBegun,
 		failpoint.CommitDone, failpoint.CheckpointBetween, failpoint.SnapshotSynced, failpoint.LogCut,
 	}
-	catchingUp = []failpoint.Name{}
+	catchingUp = []failpoint.Name{
+		failpoint.InstallBegun, failpoint.InstallRecorded, failpoint.InstallPlaced,
+		failpoint.FetchStaged, failpoint.FetchDurable, failpoint.FetchSwitched,
+	}
 )
 
 // torture is a run.

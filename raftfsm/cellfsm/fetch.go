@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"celld/store"
+	"celld/store/failpoint"
 	"celld/store/tenant"
 )
 
@@ -70,6 +71,7 @@ func (st *Staging) Open() (*store.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	failpoint.Here(failpoint.FetchStaged)
 	return f, nil
 }
 
@@ -93,6 +95,7 @@ func (st *Staging) Place(f *store.File) error {
 	if err := errors.Join(store.SyncFolders(st.path), s.at("durable")); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.FetchDurable)
 	s.swap.Lock()
 	defer s.swap.Unlock()
 	s.tenants.Forget(string(st.row.UID)) // nobody has it, since Stage
@@ -126,6 +129,7 @@ func (s *Space) moveTo(row Tenant, st *Staging, applied uint64) error {
 		}
 		return err
 	})
+	failpoint.Here(failpoint.FetchSwitched)
 	if err == nil {
 		err = s.at("switched")
 	}

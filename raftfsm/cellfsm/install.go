@@ -8,6 +8,7 @@ import (
 
 	"celld/raftfsm"
 	"celld/store"
+	"celld/store/failpoint"
 	"celld/store/tenant"
 )
 
@@ -67,12 +68,14 @@ func (s *Space) Install(in raftfsm.Installation) error {
 	if err := s.record(in, lacking); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.InstallRecorded)
 	if err := s.at("recorded"); err != nil {
 		return err
 	}
 	if err := s.placeOwn(in); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.InstallPlaced)
 	return s.at("placed")
 }
 

@@ -31,12 +31,18 @@ const (
 	CheckpointBetween Name = "checkpoint-between" // between the two passes of a checkpoint
 	SnapshotSynced    Name = "snapshot-synced"    // files are durable, the manifest is not written
 	LogCut            Name = "log-cut"            // a snapshot is in place, the log behind it is not cut
+	InstallBegun      Name = "install-begun"      // a leader's snapshot is in place, nothing of it is installed
+	InstallRecorded   Name = "install-recorded"   // absences are durable, the group's own file is the old one
+	InstallPlaced     Name = "install-placed"     // everything is installed, Raft does not know
+	FetchStaged       Name = "fetch-staged"       // a fetched file is there and sound, and not caught up
+	FetchDurable      Name = "fetch-durable"      // it is caught up and durable, the old one still counts
+	FetchSwitched     Name = "fetch-switched"     // it counts, the old one is still there
 )
 
 // Names lists all of them.
 func Names() []Name {
 	return []Name{
 		LogStored, ApplyBegun, ApplyBetween, ApplyDone, CommitBegun, CommitDone, CheckpointBetween,
-		SnapshotSynced, LogCut,
+		SnapshotSynced, LogCut, InstallBegun, InstallRecorded, InstallPlaced, FetchStaged, FetchDurable, FetchSwitched,
 	}
 }

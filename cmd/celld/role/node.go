@@ -17,6 +17,7 @@ import (
 	"celld/cmd/celld/settings"
 	"celld/gateway/identity"
 	"celld/node"
+	"celld/node/fetch"
 	"celld/raftfsm/mtls"
 	"celld/store"
 	"celld/store/room"
@@ -41,6 +42,7 @@ func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err 
 		Cell: tenant.CellName(s.Cell), Name: s.Name, Region: s.Region, Dir: s.Data, Peers: s.Nodes, Bootstrap: o.Init && !s.Join, Join: s.Join,
 		Slots: o.Slots, Timing: timing(s.Common), Logger: o.Logger, Clock: o.Clock,
 		DigestEvery: time.Duration(s.DigestEvery), DigestRate: int64(s.DigestRate) << 20,
+		Fetch:     fetch.Limits{BytesPerSecond: int64(s.FetchRate) << 20},
 		Retention: node.Retention{Keys: time.Duration(s.KeepKeys), Audit: time.Duration(s.KeepAudit)},
 	}
 	if cfg.MaxOpen, err = store.MaxOpen(max(o.Nodes, 1)); err != nil {

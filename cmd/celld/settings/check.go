@@ -122,6 +122,9 @@ func (n *Node) Check() error {
 	if n.CacheMib < 0 {
 		p.addf("--cache-mib must not be negative")
 	}
+	if n.FetchRate < 0 {
+		p.addf("--fetch-rate must be positive")
+	}
 	if n.DigestEvery < 0 || n.DigestRate < 0 {
 		p.addf("--digest-every and --digest-rate must be positive")
 	}

@@ -92,6 +92,7 @@ type Node struct {
 	ContextKeys map[string]string `json:"contextKeys,omitempty" env:"CELLD_CONTEXT_KEYS" placeholder:"NAME=FILE;..." help:"For each gateway the file with the public key of its signed contexts."`
 	DigestEvery Duration          `json:"digestEvery,omitempty" env:"CELLD_DIGEST_EVERY" default:"24h" help:"Within which time the replicas of each tenant are compared."`
 	DigestRate  int               `json:"digestRate,omitempty" env:"CELLD_DIGEST_RATE" default:"16" help:"How many MiB a second that may read on this node."`
+	FetchRate   int               `json:"fetchRate,omitempty" env:"CELLD_FETCH_RATE" default:"64" help:"How many MiB a second of tenants' files this node fetches from others when it lacks some, and sends to them."`
 	KeepKeys    Duration          `json:"keepKeys,omitempty" env:"CELLD_KEEP_KEYS" default:"48h" help:"How long idempotency keys are kept, 24h at least. Equal in all nodes of a cell."`
 	KeepAudit   Duration          `json:"keepAudit,omitempty" env:"CELLD_KEEP_AUDIT" default:"9600h" help:"How long tenants' audit and outbox rows are kept, at least as long as keys. Equal in all nodes of a cell."`
 	Common      `embed:""`
