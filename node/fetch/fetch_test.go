@@ -39,6 +39,7 @@ const (
 // replica is a node's files, with commands applied to them by the real steps.
 type replica struct {
 	t     testing.TB
+	dir   string
 	space *cellfsm.Space
 	apply *raftfsm.Applier
 	index uint64
@@ -55,7 +56,7 @@ func openReplica(t testing.TB, dir string) *replica {
 			t.Error(err)
 		}
 	})
-	return &replica{t: t, space: space, apply: raftfsm.NewApplier(cellfsm.Commands(space), space.Guard, space)}
+	return &replica{t: t, dir: dir, space: space, apply: raftfsm.NewApplier(cellfsm.Commands(space), space.Guard, space)}
 }
 
 func (r *replica) do(n raftfsm.Number, target string, epoch uint64, body any) {
@@ -111,6 +112,7 @@ func (r *replica) digest() string {
 // log is a Group without a log: what is fetched is as far as it gets.
 type log struct {
 	floor  uint64
+	ready  atomic.Bool
 	leads  atomic.Bool
 	to     atomic.Pointer[string]
 	behind atomic.Int32 // how many copies are still refused as too old
@@ -124,6 +126,8 @@ func (l *log) CatchUp(_ context.Context, _ string, _ *store.File, from uint64, p
 	}
 	return place()
 }
+
+func (l *log) Ready() bool { return l.ready.Load() }
 
 func (l *log) IsLeader() bool { return l.leads.Load() }
 
@@ -278,6 +282,25 @@ func TestWhatIsRefused(t *testing.T) {
 	})
 	if len(folders) != 0 {
 		t.Errorf("left behind: %v", folders)
+	}
+}
+
+// A tenant that cell.db does not have may be in entries that have yet to be applied.
+func TestAbsenceOfAnUnknownTenant(t *testing.T) {
+	has, lacks := pair(t, 0)
+	if err := errors.Join(lacks.space.Close(), store.Remove(filepath.Join(lacks.dir, "cell.db"))); err != nil {
+		t.Fatal(err)
+	}
+	again := openReplica(t, lacks.dir) // its cell.db is as a power cut may leave it
+	group := new(log)
+	peer := serve(t, has, "n2", nil)
+	f := New(Config{Space: again.space, Group: group, Peers: func() ([]Peer, error) { return []Peer{peer}, nil }, Logger: slog.New(slog.DiscardHandler)})
+	if err := f.fetch(t.Context(), again.space.Absences()[0]); !errors.Is(err, cellfsm.ErrNotHere) || again.space.Absent() != 1 {
+		t.Errorf("while the log is applied: %v, %d absent", err, again.space.Absent())
+	}
+	group.ready.Store(true)
+	if err := f.fetch(t.Context(), again.space.Absences()[0]); err != nil || again.space.Absent() != 0 {
+		t.Errorf("of a tenant that has gone: %v, %d absent", err, again.space.Absent())
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 type Group interface {
 	Floor() uint64
 	CatchUp(ctx context.Context, target string, file *store.File, from uint64, place func() error) error
+	Ready() bool // everything is applied that was committed when it was first heard
 	IsLeader() bool
 	TransferTo(ctx context.Context, id string) error
 }
@@ -179,8 +180,8 @@ func (f *Fetcher) fetch(ctx context.Context, a cellfsm.Absence) (err error) {
 	}
 	rand.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
 	st, err := f.cfg.Space.Stage(a.UID)
-	if errors.Is(err, cellfsm.ErrNotHere) {
-		return f.cfg.Space.DropAbsence(a.UID)
+	if errors.Is(err, cellfsm.ErrNotHere) && f.cfg.Group.Ready() {
+		return f.cfg.Space.DropAbsence(a.UID) // and not only because the log is still being applied
 	}
 	if err != nil {
 		return err
