@@ -98,6 +98,12 @@ func (c *Config) complete() error {
 	return nil
 }
 
+// replace tells operators how to replace this node when its folder is damaged.
+func (c *Config) replace() string {
+	return fmt.Sprintf("The other nodes have everything that was acknowledged. Rebuild this one: celld admin cell remove-node %[1]s %[2]s; "+
+		"empty %[3]s; start it with the setting join; celld admin cell add-node %[1]s %[2]s --address %[4]s", c.Cell, c.Name, c.Dir, c.Peers[c.Name])
+}
+
 // full is a node's logical name in its group.
 func (c *Config) full(name string) string { return string(c.Cell) + "/" + name }
 

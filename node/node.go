@@ -166,7 +166,7 @@ func isGateway(identity string) bool {
 
 func (n *Node) openGroup() (*raftfsm.Group, error) {
 	cell, dir := string(n.cfg.Cell), filepath.Join(n.cfg.Dir, "raft")
-	id, err := raftfsm.Identify(dir, cell, n.cfg.Name, n.cfg.Join)
+	id, err := raftfsm.Identify(dir, cell, n.cfg.Name, n.cfg.Join, n.cfg.replace())
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (n *Node) openGroup() (*raftfsm.Group, error) {
 		Voters: n.cfg.voters(), Bootstrap: n.cfg.Bootstrap,
 		Table: cellfsm.Commands(n.space), Guard: n.space.Guard, Space: n.space, Transport: transport,
 		Logger: n.cfg.Logger, Metrics: n.cfg.Metrics, Timing: n.cfg.Timing, Limits: n.cfg.Limits, Clock: n.cfg.Clock,
-		Room: n.cfg.Room, HasRoom: n.hasRoom,
+		Room: n.cfg.Room, HasRoom: n.hasRoom, Replace: n.cfg.replace(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, transport.Close())

@@ -63,6 +63,7 @@ type Config struct {
 	Metrics prometheus.Registerer // nil for none
 	Timing  Timing
 	Limits  Limits
+	Replace string     // how operators replace a member whose folder is damaged, a sentence; "" if they cannot
 	Room    *room.Room // the space left for Dir and for the files; nil for no end of it
 	// HasRoom asks another member whether its disk has room, so that leadership
 	// goes there from one that has none; nil if nobody can tell.
@@ -82,6 +83,10 @@ type Limits struct {
 
 	SnapshotEntries uint64 // entries after which a snapshot is taken; default 20,000
 	TrailingEntries uint64 // entries kept behind a snapshot; default 20,000
+	// SnapshotBytes and SnapshotAge take a snapshot where so many bytes, or for so
+	// long, entries have been stored since the last; default 256 MiB and an hour.
+	SnapshotBytes int64
+	SnapshotAge   time.Duration
 }
 
 const maxEntryBytes = 512 << 10
@@ -114,6 +119,8 @@ func (c *Config) complete() error {
 	defaultTo(&c.Limits.QueueBytes, 64<<20)
 	defaultTo(&c.Limits.SnapshotEntries, 20_000)
 	defaultTo(&c.Limits.TrailingEntries, 20_000)
+	defaultTo(&c.Limits.SnapshotBytes, 256<<20)
+	defaultTo(&c.Limits.SnapshotAge, time.Hour)
 	if c.Guard == nil {
 		c.Guard = func(*store.Tx, Definition, *Command) error { return nil }
 	}

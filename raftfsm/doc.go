@@ -55,8 +55,8 @@
 //
 // # Goroutines and locks
 //
-// A Group owns five goroutines beside Raft's: the proposer's gather and deliver,
-// the leader's follow, readIndex's serve, the yielder's; Close waits for all of them. Apply
+// A Group owns six goroutines beside Raft's: the proposer's gather and deliver,
+// the leader's follow, readIndex's serve, the yielder's and the cutter's; Close waits for all of them. Apply
 // starts up to GOMAXPROCS goroutines a batch and waits for them. A Mux's Serve
 // owns one goroutine for each connection in its handshake. fsm.mu is held while a
 // batch is applied, while a snapshot is installed, for the last stretch of CatchUp,

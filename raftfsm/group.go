@@ -26,6 +26,7 @@ type Group struct {
 	leader    *leader
 	reads     *readIndex
 	yielder   *yielder
+	cutter    *cutter
 	metrics   *metrics
 	transport *Transport
 	stores    *stores
@@ -100,6 +101,8 @@ func (g *Group) start() (err error) {
 	g.leader = newLeader(g.raft, g.progress, g.cfg.Timing.Heartbeat)
 	g.reads = newReadIndex(g.raft, raft.ServerID(g.cfg.ID), g.leader, &g.transport.acks, g.metrics)
 	g.yielder = newYielder(g)
+	g.cutter = newCutter(g, &watched.bytes)
+	go g.cutter.run()
 	if err := g.metrics.register(g); err != nil {
 		return errors.Join(err, g.close())
 	}
@@ -308,6 +311,7 @@ func (g *Group) shutDown() error {
 	timer := time.AfterFunc(closeTimeout, func() { close(giveUp) })
 	defer timer.Stop()
 	g.yielder.stop()
+	g.cutter.stop()
 	g.proposer.stop(giveUp) // first, so that the library owes nobody an answer
 	g.reads.stop()
 	g.leader.stop()

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -26,6 +27,7 @@ type logStore struct {
 	stall    time.Duration
 	fail     func(error)
 	recent   recentLogs
+	bytes    atomic.Int64 // of entries stored by this process
 
 	room   *room.Room
 	cutOff bool // a tail was deleted and what replaces it is still to come; Raft's main loop only
@@ -139,6 +141,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	failpoint.Here(failpoint.LogStored)
 	s.cutOff = false
 	for _, l := range logs {
+		s.bytes.Add(int64(len(l.Data)))
 		s.progress.stored(l)
 		s.recent.add(l)
 	}

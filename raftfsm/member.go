@@ -55,14 +55,14 @@ func joinAddress(logical, hostport string) raft.ServerAddress {
 // Identify returns the id of the member named name whose folder is dir: what the
 // folder says, or for an empty one the name itself, as a founding member has it.
 // With join an empty folder gets a new id, which never was anybody's: a member
-// that was wiped is not taken for who it was.
-func Identify(dir, group, name string, join bool) (string, error) {
+// that was wiped is not taken for who it was. replace is as in Config.
+func Identify(dir, group, name string, join bool, replace string) (string, error) {
 	empty, err := raftDirEmpty(dir)
 	if err != nil {
 		return "", err
 	}
 	if !empty {
-		return identified(dir, group, name, join)
+		return identified(dir, group, name, join, replace)
 	}
 	if !join {
 		return name, nil
@@ -79,12 +79,15 @@ func Identify(dir, group, name string, join bool) (string, error) {
 }
 
 // identified reads whose folder dir is.
-func identified(dir, group, name string, join bool) (string, error) {
+func identified(dir, group, name string, join bool, replace string) (string, error) {
 	path := filepath.Join(dir, stableFile)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && !join {
 		return name, nil
 	} else if err != nil {
 		return "", fmt.Errorf("%s does not say whose folder it is: empty the node's whole data folder, so that it joins as a new member: %w", dir, err)
+	}
+	if err := walk(path, nil); err != nil {
+		return "", (&Config{Replace: replace}).damaged(path, err)
 	}
 	options := boltOptions()
 	options.ReadOnly = true

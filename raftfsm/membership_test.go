@@ -16,7 +16,7 @@ import (
 func (c *cluster) join(name string) (m *member, address string) {
 	c.t.Helper()
 	dir := c.t.TempDir()
-	id, err := Identify(filepath.Join(dir, "raft"), "C2", name, true)
+	id, err := Identify(filepath.Join(dir, "raft"), "C2", name, true, "")
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestAMemberJoinsAndAnotherLeaves(t *testing.T) {
 
 	// A restart finds the id again, and the settings still need not name the member.
 	c.crash(n4)
-	if id, err := Identify(filepath.Join(n4.dir, "raft"), "C2", "n4", true); err != nil || id != n4.id {
+	if id, err := Identify(filepath.Join(n4.dir, "raft"), "C2", "n4", true, ""); err != nil || id != n4.id {
 		t.Fatalf("after a restart the member is %s, %v", id, err)
 	}
 	c.restart(n4)
@@ -129,25 +129,25 @@ func TestAMemberJoinsAndAnotherLeaves(t *testing.T) {
 
 func TestIdentify(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "raft")
-	if id, err := Identify(dir, "C2", "n1", false); err != nil || id != "n1" {
+	if id, err := Identify(dir, "C2", "n1", false, ""); err != nil || id != "n1" {
 		t.Errorf("a founding member is %q, %v", id, err)
 	}
-	first, err := Identify(dir, "C2", "n4", true)
+	first, err := Identify(dir, "C2", "n4", true, "")
 	if err != nil || NameOf(first) != "n4" || first == "n4" {
 		t.Fatalf("a new member is %q, %v", first, err)
 	}
 	for _, join := range []bool{true, false} {
-		if id, err := Identify(dir, "C2", "n4", join); err != nil || id != first {
+		if id, err := Identify(dir, "C2", "n4", join, ""); err != nil || id != first {
 			t.Errorf("with join %v it comes back as %q, %v", join, id, err)
 		}
 	}
-	if _, err := Identify(dir, "C2", "n5", true); err == nil || !strings.Contains(err.Error(), "another member") {
+	if _, err := Identify(dir, "C2", "n5", true, ""); err == nil || !strings.Contains(err.Error(), "another member") {
 		t.Errorf("another member's folder: %v", err)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if second, err := Identify(dir, "C2", "n4", true); err != nil || second == first {
+	if second, err := Identify(dir, "C2", "n4", true, ""); err != nil || second == first {
 		t.Errorf("a wiped member is %q again, %v", second, err)
 	}
 	if err := os.Remove(filepath.Join(dir, stableFile)); err != nil {
@@ -156,7 +156,7 @@ func TestIdentify(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, logFile), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Identify(dir, "C2", "n4", true); err == nil || !strings.Contains(err.Error(), "empty the node's whole data folder") {
+	if _, err := Identify(dir, "C2", "n4", true, ""); err == nil || !strings.Contains(err.Error(), "empty the node's whole data folder") {
 		t.Errorf("a folder that lost its id: %v", err)
 	}
 }

@@ -33,8 +33,15 @@ const (
 	keyTerm     = "CurrentTerm"
 )
 
-// keyMember holds whose store this is.
-const keyMember = "celld-member"
+// keyMember holds whose store this is, keyFormat the version of the folder's
+// format, one byte.
+const (
+	keyMember = "celld-member"
+	keyFormat = "celld-format"
+)
+
+// folderFormat is the version that this program writes and reads.
+const folderFormat = 1
 
 // stableFile is the file's name in a member's folder.
 const stableFile = "stable.db"
@@ -64,6 +71,14 @@ func openStable(dir, group, id string) (*stableStore, error) {
 		b, err := tx.CreateBucketIfNotExists([]byte(bucket))
 		if err != nil {
 			return err
+		}
+		switch format := b.Get([]byte(keyFormat)); {
+		case len(format) == 0:
+			if err := b.Put([]byte(keyFormat), []byte{folderFormat}); err != nil {
+				return err
+			}
+		case format[0] > folderFormat:
+			return fmt.Errorf("%s was written by a newer celld (format %d, this program knows %d): run the newer program", path, format[0], folderFormat)
 		}
 		switch had := b.Get([]byte(keyMember)); {
 		case had == nil:

@@ -30,6 +30,10 @@ func openStores(cfg *Config) (_ *stores, err error) {
 	if err := makeDir(cfg.Dir); err != nil {
 		return nil, err
 	}
+	log, err := examine(cfg)
+	if err != nil {
+		return nil, err
+	}
 	s := new(stores)
 	defer func() {
 		if err != nil {
@@ -49,6 +53,17 @@ func openStores(cfg *Config) (_ *stores, err error) {
 		return nil, err
 	}
 	if err := syncDirs(cfg.Dir, 1); err != nil {
+		return nil, err
+	}
+	newest, _, err := s.snapshots.newest()
+	if err != nil {
+		return nil, cfg.damaged(filepath.Join(cfg.Dir, "snapshots"), err)
+	}
+	taken := uint64(0)
+	if newest != nil {
+		taken = newest.Index
+	}
+	if err := cfg.covered(log, taken); err != nil {
 		return nil, err
 	}
 	return s, s.found(cfg)
