@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"celld/node"
+	"celld/node/fetch"
 	"celld/node/nodetest"
 	"celld/raftfsm/mtls"
 	"celld/store/tenant"
@@ -104,6 +105,39 @@ func TestAwayNodeFetchesWhatHasChanged(t *testing.T) {
 	c.EnsureSame()
 	if n := series(away, "celld_cell_fetched_tenants_total"); n != 0 {
 		t.Errorf("fetched %v tenants after a restart", n)
+	}
+}
+
+// A node that is killed while it fetches goes on with what is left.
+func TestKilledWhileFetching(t *testing.T) {
+	c, series := measured(t, func(cfg *node.Config) { cfg.Fetch = fetch.Limits{Parallel: 1, BytesPerSecond: 64 << 10} })
+	var all []nodetest.Tenant
+	for i := range 4 {
+		all = append(all, c.Provision(tenant.ID(fmt.Sprint("T", 10+i))))
+	}
+	c.EnsureSame()
+	away := c.Follower()
+	c.Stop(away)
+	for _, of := range all {
+		makeCustomers(t, c, of, 250)
+	}
+	for _, name := range c.Running() {
+		if err := c.Node(name).Group().Snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Start(away)
+	nodetest.Await(t, "a part to be fetched", func() bool { return series(away, "celld_cell_fetched_tenants_total") > 0 })
+	left := c.Node(away).Space().Absent()
+	if left == 0 {
+		t.Fatal("everything was fetched at once")
+	}
+	c.Kill(away)
+	makeCustomers(t, c, all[0], 1)
+	c.Start(away)
+	c.EnsureSame()
+	if n := int(series(away, "celld_cell_fetched_tenants_total")); n < 1 || n > left {
+		t.Errorf("fetched %d tenants after the restart; %d were left", n, left)
 	}
 }
 
