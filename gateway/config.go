@@ -71,6 +71,7 @@ type Group struct {
 	Voters    []raftfsm.Server  // the first configuration; used with Bootstrap; none means this gateway alone
 	Bootstrap bool              // first start of a new group
 	Timing    raftfsm.Timing
+	Limits    raftfsm.Limits
 }
 
 // Limits bounds what a gateway takes on. Zero fields take the default.

@@ -123,7 +123,7 @@ func (g *Gateway) openDirectory() error {
 	g.rpc = directory.NewRPC(g.cfg.PKI, resolve, nil)
 	group := g.cfg.Group
 	g.dir, err = directory.Open(directory.Config{Name: g.cfg.Name, ServerID: group.ServerID, Dir: g.cfg.Dir, Voters: group.Voters, Bootstrap: group.Bootstrap,
-		Transport: transport, RPC: g.rpc, Logger: g.cfg.Logger, Metrics: g.cfg.Metrics, Timing: group.Timing, Room: g.cfg.Room})
+		Transport: transport, RPC: g.rpc, Logger: g.cfg.Logger, Metrics: g.cfg.Metrics, Timing: group.Timing, Limits: group.Limits, Room: g.cfg.Room})
 	if err != nil {
 		return errors.Join(err, transport.Close(), g.mux.Close())
 	}

@@ -81,12 +81,13 @@ type Limits struct {
 	QueueCommands int // commands that wait to be proposed; default 4096
 	QueueBytes    int // their bytes; default 64 MiB
 
-	SnapshotEntries uint64 // entries after which a snapshot is taken; default 20,000
-	TrailingEntries uint64 // entries kept behind a snapshot; default 20,000
-	// SnapshotBytes and SnapshotAge take a snapshot where so many bytes, or for so
-	// long, entries have been stored since the last; default 256 MiB and an hour.
-	SnapshotBytes int64
-	SnapshotAge   time.Duration
+	// A snapshot is taken, and the log cut, after so many entries or bytes since
+	// the last, or so long after the first of them; default 20,000, 256 MiB, one
+	// hour.
+	SnapshotEntries uint64
+	SnapshotBytes   int64
+	SnapshotAge     time.Duration
+	TrailingEntries uint64 // entries kept behind a snapshot, within SnapshotBytes; default SnapshotEntries
 }
 
 const maxEntryBytes = 512 << 10
@@ -118,7 +119,7 @@ func (c *Config) complete() error {
 	defaultTo(&c.Limits.QueueCommands, 4096)
 	defaultTo(&c.Limits.QueueBytes, 64<<20)
 	defaultTo(&c.Limits.SnapshotEntries, 20_000)
-	defaultTo(&c.Limits.TrailingEntries, 20_000)
+	defaultTo(&c.Limits.TrailingEntries, c.Limits.SnapshotEntries)
 	defaultTo(&c.Limits.SnapshotBytes, 256<<20)
 	defaultTo(&c.Limits.SnapshotAge, time.Hour)
 	if c.Guard == nil {

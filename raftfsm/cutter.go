@@ -9,16 +9,17 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// cutter has snapshots taken, and the log cut behind them, by bytes and by age;
-// Raft itself goes by the number of entries alone. Whichever comes first counts.
+// cutter has snapshots taken, and the log cut behind them: by entries, by bytes
+// and by age, whichever comes first. Raft itself goes by entries alone, and looks
+// every few minutes.
 //
 // It owns one goroutine, which stop waits for.
 type cutter struct {
-	snapshot func() error
-	stored   *atomic.Int64 // bytes of entries stored by this process
-	done     int64         // of them, those before the last snapshot
-	bytes    int64
-	age      time.Duration
+	entries  func() uint64               // that a snapshot would add to the last one; 0 while none may be taken
+	snapshot func(trailing uint64) error // keeps so many entries behind it
+	stored   *atomic.Int64               // bytes of entries stored by this process
+	done     int64                       // of them, those before the last snapshot
+	limits   Limits
 	log      *slog.Logger
 
 	since time.Time // of the first look that found something new; zero for none
@@ -27,13 +28,32 @@ type cutter struct {
 }
 
 // cutEvery is how often the cutter looks.
-const cutEvery = 5 * time.Second
+const cutEvery = 2 * time.Second
 
 func newCutter(g *Group, stored *atomic.Int64) *cutter {
 	return &cutter{
-		snapshot: g.Snapshot, stored: stored, bytes: g.cfg.Limits.SnapshotBytes, age: g.cfg.Limits.SnapshotAge, log: g.cfg.Logger,
+		entries: g.uncut, snapshot: g.cut, stored: stored, limits: g.cfg.Limits, log: g.cfg.Logger,
 		quit: make(chan struct{}), over: make(chan struct{}),
 	}
+}
+
+// uncut is how many entries are behind no snapshot; 0 while absent files are still
+// to be caught up from them.
+func (g *Group) uncut() uint64 {
+	applied, floor := g.Applied(), g.Floor()
+	if applied <= floor || g.cfg.Space.Absent() > 0 {
+		return 0
+	}
+	return applied - floor
+}
+
+func (g *Group) cut(trailing uint64) error {
+	reload := g.raft.ReloadableConfig()
+	reload.TrailingLogs = trailing
+	if err := g.raft.ReloadConfig(reload); err != nil {
+		return err
+	}
+	return g.Snapshot()
 }
 
 func (c *cutter) run() {
@@ -51,23 +71,30 @@ func (c *cutter) run() {
 }
 
 // look takes a snapshot if it is time to. One that fails is tried again at the
-// next look.
+// next look. What stays behind it, for followers that lag, is bounded in bytes by
+// the mean size of the entries that are new.
 func (c *cutter) look(now time.Time) {
-	stored := c.stored.Load()
-	if stored == c.done {
+	entries, stored := c.entries(), c.stored.Load()
+	if entries == 0 {
 		c.since = time.Time{}
 		return
 	}
 	if c.since.IsZero() {
 		c.since = now
 	}
-	if stored-c.done < c.bytes && now.Sub(c.since) < c.age {
+	bytes := stored - c.done
+	if entries < c.limits.SnapshotEntries && bytes < c.limits.SnapshotBytes && now.Sub(c.since) < c.limits.SnapshotAge {
 		return
 	}
-	switch err := c.snapshot(); {
+	trailing := c.limits.TrailingEntries
+	if each := bytes / int64(entries); each > 0 {
+		trailing = min(trailing, uint64(c.limits.SnapshotBytes/each))
+	}
+	switch err := c.snapshot(trailing); {
 	case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):
 		c.done = stored
 		c.since = time.Time{}
+		c.log.Debug("the log was cut", "entries", entries, "bytes", bytes, "kept", trailing)
 	case !errors.Is(err, raft.ErrRaftShutdown):
 		c.log.Warn("no snapshot was taken; the log stays as long as it is", "error", err)
 	}

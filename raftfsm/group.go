@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -116,7 +117,7 @@ func (g *Group) raftConfig() *raft.Config {
 	c.LeaderLeaseTimeout, c.CommitTimeout = g.cfg.Timing.Lease, g.cfg.Timing.Commit
 	c.MaxAppendEntries = maxAppendEntries
 	c.BatchApplyCh = true
-	c.SnapshotThreshold, c.TrailingLogs = g.cfg.Limits.SnapshotEntries, g.cfg.Limits.TrailingEntries
+	c.SnapshotThreshold, c.TrailingLogs = math.MaxUint64, g.cfg.Limits.TrailingEntries // the cutter decides
 	c.NoSnapshotRestoreOnStart = true
 	c.ShutdownOnRemove = false
 	c.NoLegacyTelemetry = true

@@ -139,7 +139,7 @@ func (t *torture) away(ctx context.Context) (string, error) {
 		return "", err
 	}
 	awake := func() error { return syscall.Kill(pid, syscall.SIGCONT) }
-	want := t.writers.acked.Load() + int64(2*(shortLog.SnapshotEntries+shortLog.TrailingEntries))
+	want := t.writers.acked.Load() + 10*logEntries // several writes share an entry
 	err = until(ctx, healWithin, "the others write on", func(context.Context) (bool, error) {
 		return t.writers.acked.Load() >= want, t.writers.broken()
 	})

@@ -10,7 +10,6 @@ import (
 
 	"celld/cmd/celld/client"
 	"celld/cmd/celld/platform"
-	"celld/raftfsm"
 )
 
 // cell is the one that is broken.
@@ -30,9 +29,9 @@ const (
 	stopWithin = 20 * time.Second
 )
 
-// shortLog makes a member that was away for a few seconds need what is in no log
+// logEntries makes a member that was away for a few seconds need what is in no log
 // any more.
-var shortLog = raftfsm.Limits{SnapshotEntries: 300, TrailingEntries: 50}
+const logEntries = 100
 
 func newWorld(ctx context.Context, o *options, binary, dir string) (*world, error) {
 	log, err := platform.OpenLog(filepath.Join(dir, "celld.log"), logBytes)
@@ -41,7 +40,7 @@ func newWorld(ctx context.Context, o *options, binary, dir string) (*world, erro
 	}
 	p, err := platform.Start(ctx, platform.Options{
 		Dir: dir, HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Isolate: true, Binary: binary,
-		Log: log, Level: slog.LevelInfo, // LIMITS
+		Log: log, Level: slog.LevelInfo, LogEntries: logEntries,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the platform: %w", err), log.Close())

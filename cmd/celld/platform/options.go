@@ -36,11 +36,12 @@ type Options struct {
 
 	Profiles bool // with Isolate: each member tells what it is busy with, see Profilers
 
-	Election time.Duration // Raft's heartbeat and election timeout; one second if zero
-	Log      io.Writer     // JSON lines of this process and of the children
-	Level    slog.Level
-	Progress func(text string) // told what is waited for and, at any time, what is down; one call at a time; may be nil
-	Clock    func() time.Time  // of the nodes in this process, for tests; nil for time.Now
+	Election   time.Duration // Raft's heartbeat and election timeout; one second if zero
+	LogEntries int           // after how many entries Raft's logs are cut; the default of raftfsm if zero
+	Log        io.Writer     // JSON lines of this process and of the children
+	Level      slog.Level
+	Progress   func(text string) // told what is waited for and, at any time, what is down; one call at a time; may be nil
+	Clock      func() time.Time  // of the nodes in this process, for tests; nil for time.Now
 }
 
 func (o *Options) complete() error {

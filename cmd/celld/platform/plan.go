@@ -76,7 +76,7 @@ func (pl *plan) fill(o Options, s state) error {
 	if err != nil {
 		return err
 	}
-	common := settings.Common{LogLevel: strings.ToLower(o.Level.String()), StopWithin: settings.Duration(stopWithin), Election: settings.Duration(o.Election), DiskReserve: diskReserve}
+	common := settings.Common{LogLevel: strings.ToLower(o.Level.String()), StopWithin: settings.Duration(stopWithin), Election: settings.Duration(o.Election), DiskReserve: diskReserve, LogEntries: o.LogEntries}
 	keys := map[string]string{}
 	inner := map[string]string{}
 	for i := range s.Gateways {

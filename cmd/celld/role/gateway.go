@@ -70,6 +70,11 @@ func timing(c settings.Common) raftfsm.Timing {
 	return raftfsm.Timing{Heartbeat: time.Duration(c.Election), Election: time.Duration(c.Election), Lease: time.Duration(c.Election)}
 }
 
+// limits are those of the settings; what they leave out is raftfsm's default.
+func limits(c settings.Common) raftfsm.Limits {
+	return raftfsm.Limits{SnapshotEntries: uint64(max(c.LogEntries, 0)), SnapshotBytes: int64(c.LogBytes), SnapshotAge: time.Duration(c.LogAge)}
+}
+
 // RunningGateway is a gateway with a stop like a node's.
 type RunningGateway struct {
 	*gateway.Gateway
@@ -89,7 +94,7 @@ func (g *RunningGateway) Close(context.Context) error {
 func Gateway(ctx context.Context, s settings.Gateway, o Options) (_ *RunningGateway, err error) {
 	cfg := gateway.Config{
 		Name: s.Name, Dir: s.Data, Local: o.Local, StaleReads: s.StaleReads, Logger: o.Logger, Metrics: gatewayMetrics(o.Metrics),
-		Group: gateway.Group{Peers: s.Gateways, Bootstrap: o.Init, Timing: timing(s.Common)},
+		Group: gateway.Group{Peers: s.Gateways, Bootstrap: o.Init, Timing: timing(s.Common), Limits: limits(s.Common)},
 	}
 	cfg.RequestLog.Rate, cfg.RequestLog.Slow = s.RequestLog, time.Duration(s.SlowRequest)
 	if s.RequestLog == 0 {

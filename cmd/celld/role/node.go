@@ -40,7 +40,7 @@ type RunningNode struct {
 func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err error) {
 	cfg := node.Config{
 		Cell: tenant.CellName(s.Cell), Name: s.Name, Region: s.Region, Dir: s.Data, Peers: s.Nodes, Bootstrap: o.Init && !s.Join, Join: s.Join,
-		Slots: o.Slots, Timing: timing(s.Common), Logger: o.Logger, Clock: o.Clock,
+		Slots: o.Slots, Timing: timing(s.Common), Limits: limits(s.Common), Logger: o.Logger, Clock: o.Clock,
 		DigestEvery: time.Duration(s.DigestEvery), DigestRate: int64(s.DigestRate) << 20,
 		Fetch:     fetch.Limits{BytesPerSecond: int64(s.FetchRate) << 20},
 		Retention: node.Retention{Keys: time.Duration(s.KeepKeys), Audit: time.Duration(s.KeepAudit)},

@@ -68,6 +68,9 @@ type Common struct {
 	StopWithin  Duration `json:"stopWithin,omitempty" env:"CELLD_STOP_WITHIN" default:"10s" help:"How long an ordered stop may take."`
 	Pprof       string   `json:"pprof,omitempty" env:"CELLD_PPROF" placeholder:"ADDR" help:"host:port where /debug/pprof/ of Go answers anybody who asks, so best on the loopback interface; none if empty."`
 	DiskReserve Bytes    `json:"diskReserve" env:"CELLD_DISK_RESERVE" placeholder:"BYTES" default:"512MiB" help:"Free disk space that is kept: below it no new writes are taken on here, and leadership goes to a member with more. 0 keeps none."`
+	LogEntries  int      `json:"logEntries" env:"CELLD_LOG_ENTRIES" placeholder:"N" default:"20000" help:"After how many new entries Raft's log is cut; as many stay for members that lag."`
+	LogBytes    Bytes    `json:"logBytes" env:"CELLD_LOG_BYTES" placeholder:"BYTES" default:"256MiB" help:"After how many new bytes it is cut."`
+	LogAge      Duration `json:"logAge,omitempty" env:"CELLD_LOG_AGE" default:"1h" help:"After what time it is cut, if there is anything new."`
 	Election    Duration `json:"election,omitempty" env:"CELLD_ELECTION" default:"1.5s" help:"Raft's heartbeat and election timeout; a leader's death is noticed after one to two of them. Equal in all members of a group."`
 }
 
