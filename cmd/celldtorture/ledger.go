@@ -110,6 +110,16 @@ func (w *writers) write(l *ledger) error {
 	return nil
 }
 
+// slowest is how long the slowest write took since the last call. The writers are
+// paused.
+func (w *writers) slowest() (longest time.Duration) {
+	for _, l := range w.ledgers {
+		longest = max(longest, l.slowest)
+		l.slowest = 0
+	}
+	return longest
+}
+
 // pause waits for the writes under way; resume lets the writers go on.
 func (w *writers) pause()  { w.mu.Lock() }
 func (w *writers) resume() { w.mu.Unlock() }

@@ -38,6 +38,7 @@ type torture struct {
 	ahead   []string       // kinds that come before any comes again
 	struck  map[string]int // by kind
 	reached map[failpoint.Name]int
+	slowest time.Duration // write
 }
 
 func newTorture(o *options, w *world, out io.Writer) *torture {
@@ -106,7 +107,10 @@ func (t *torture) cycle(ctx context.Context, n int) error {
 	if err := t.settled(ctx, some, false); err != nil {
 		return fmt.Errorf("after %s: %w", what, err)
 	}
-	fmt.Fprintf(t.out, "%4d  %-9s  %s; %d acknowledged, all there; replicas equal\n", n, kind, what, t.writers.acked.Load()-before)
+	slowest := t.writers.slowest()
+	t.slowest = max(t.slowest, slowest)
+	fmt.Fprintf(t.out, "%4d  %-9s  %s; %d acknowledged, all there, the slowest after %.1f s; replicas equal\n",
+		n, kind, what, t.writers.acked.Load()-before, slowest.Seconds())
 	return nil
 }
 
@@ -161,12 +165,8 @@ func (w *world) awaitEqual(ctx context.Context, tenant string) error {
 // report says what was done. A step that was never reached is told, and is a
 // failure of a run that was long enough to reach it.
 func (t *torture) report(cycles int, took time.Duration) error {
-	slowest := time.Duration(0)
-	for _, l := range t.writers.ledgers {
-		slowest = max(slowest, l.slowest)
-	}
 	fmt.Fprintf(t.out, "\n%d cycles in %s: %d writes acknowledged, 0 lost, 0 twice; all replicas of all tenants equal\n", cycles, took.Round(time.Second), t.writers.acked.Load())
-	fmt.Fprintf(t.out, "the slowest write took %s\n", slowest.Round(time.Millisecond))
+	fmt.Fprintf(t.out, "the slowest write took %s\n", t.slowest.Round(time.Millisecond))
 	for _, kind := range slices.Sorted(maps.Keys(t.struck)) {
 		fmt.Fprintf(t.out, "  %-20s %d\n", kind, t.struck[kind])
 	}
