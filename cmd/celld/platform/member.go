@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// restartAfter is how long a member that ended by itself stays down. Each time
-	// that it does not live for steadyAfter, it stays down for twice as long, up to
-	// restartMost.
+	// restartAfter is how long a member that ended stays down. Each time that it ends
+	// by itself before it has lived for steadyAfter, it stays down for twice as long,
+	// up to restartMost; one that was killed did nothing wrong.
 	restartAfter = time.Second
 	restartMost  = 30 * time.Second
 	steadyAfter  = 5 * time.Second
@@ -182,7 +182,7 @@ func (m *Member) supervise(ctx context.Context, halt <-chan context.Context, don
 					return
 				}
 				m.onEnd(m.name, err)
-				if time.Since(began) >= steadyAfter {
+				if time.Since(began) >= steadyAfter || wasKilled(err) {
 					pause = restartAfter
 				}
 			}

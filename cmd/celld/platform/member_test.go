@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -279,5 +280,15 @@ func TestChildEndsOnTerm(t *testing.T) {
 	}
 	if err := p.stop(t.Context()); err == nil { // this child has no handler: the signal itself ends it
 		t.Error("a child that a signal ended has not stopped in order")
+	}
+}
+
+// A member that somebody killed did nothing wrong: it is not made to wait.
+func TestWasKilled(t *testing.T) {
+	for script, want := range map[string]bool{"kill -9 $$": true, "exit 1": false} {
+		err := exec.Command("sh", "-c", script).Run()
+		if got := wasKilled(fmt.Errorf("it ended: %w", err)); got != want {
+			t.Errorf("%s: %v (%v)", script, got, err)
+		}
 	}
 }

@@ -58,6 +58,12 @@ func (p *process) wait() {
 	close(p.done)
 }
 
+// wasKilled tells whether a signal ended the process that ended with err.
+func wasKilled(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && !exit.Exited()
+}
+
 func (p *process) ended() <-chan struct{} { return p.done }
 func (p *process) why() error             { return p.err }
 func (p *process) pid() int               { return p.cmd.Process.Pid }
