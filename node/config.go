@@ -39,9 +39,10 @@ type Config struct {
 	Join        bool
 	ContextKeys []identity.Key // public keys of the gateways
 
-	// MaxOpen bounds the tenants' files that are open at once; 0 for what store.MaxOpen
-	// says of a process with one node.
-	MaxOpen int
+	// MaxOpen bounds the tenants' files that are open at once; 0 for no bound but
+	// Descriptors.
+	MaxOpen     int
+	Descriptors *store.Descriptors // shared by the process's nodes; nil for all that the process has
 	// CacheBytes bounds the records that are kept rendered, see package records; 0
 	// for DefaultCacheBytes, negative for none.
 	CacheBytes int64
@@ -76,9 +77,9 @@ func (c *Config) complete() error {
 	case c.PKI.Identity != mtls.Node(string(c.Cell), c.Name):
 		return fmt.Errorf("node %s/%s has the certificate of %s", c.Cell, c.Name, c.PKI.Identity)
 	}
-	if c.MaxOpen == 0 {
+	if c.Descriptors == nil {
 		var err error
-		if c.MaxOpen, err = store.MaxOpen(1); err != nil {
+		if c.Descriptors, err = store.NewDescriptors(); err != nil {
 			return fmt.Errorf("node %s/%s: %w", c.Cell, c.Name, err)
 		}
 	}

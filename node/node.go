@@ -107,7 +107,7 @@ func open(cfg Config) (*Node, error) {
 	if slots == nil {
 		slots = store.NewSlots()
 	}
-	space, err := cellfsm.OpenSpace(cfg.Dir, cfg.MaxOpen, slots, cfg.Logger)
+	space, err := cellfsm.OpenSpace(cfg.Dir, cfg.MaxOpen, cfg.Descriptors, slots, cfg.Logger)
 	if err != nil {
 		return nil, err
 	}

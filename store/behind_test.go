@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -29,7 +28,7 @@ func newHandles(t *testing.T, n, bound int, fail func(string, error)) (*Handles,
 			t.Fatal(err)
 		}
 	}
-	h := NewHandles(testSchema, bound, NewSlots(), slog.New(slog.DiscardHandler))
+	h := testHandles(t, testSchema, bound, nil)
 	h.WriteBehind(time.Hour, fail)
 	t.Cleanup(func() { _ = h.Close() })
 	return h, paths

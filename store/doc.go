@@ -32,7 +32,12 @@
 // database file: closing any descriptor of it would drop SQLite's locks. The
 // package switches SQLite to locks that survive that, but the rule stands.
 //
+// Descriptors: all files of a process share one budget, Descriptors. A file holds
+// three, each reader two; a short read opens no reader as long as the writer is free.
+// At most 4,096 files are open in a process (0.14 MiB each).
+//
 // Locks: a scan's place, Handles.mu, then File.mu (writer) or Pin.mu, then a slot,
-// then File.rmu (free readers); who holds a slot waits for no writer. Goroutines:
+// then File.rmu (free readers), then Descriptors' own; who holds a slot waits for no
+// writer and closes no other file. Goroutines:
 // Handles owns one that checkpoints and, with write-behind, one that commits.
 package store

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -158,6 +157,7 @@ type File struct {
 	path   string
 	schema *Schema
 	slots  *Slots // shared by all files of a process; nil for no bound
+	share  *share // of the process's descriptors; nil for no bound
 
 	mu      sync.Mutex // the writer
 	w       *Conn
@@ -174,15 +174,15 @@ type File struct {
 	wal     wal                     // how much of it waits for a checkpoint
 	given   map[string]int64        // numbers given out last, by what they count; for the holder of mu
 
+	missed atomic.Int32 // Views that found the writer busy and no reader
+
 	rmu    sync.Mutex
 	free   []*Conn
+	parked int       // descriptors of closed readers, see perReader
 	views  int       // that read now, on readers
 	viewed sync.Cond // one of them is done; on rmu
 	closed bool
 }
-
-// keepReaders is how many idle reader connections a file keeps.
-const keepReaders = 2
 
 var (
 	errUnfinished = errors.New("the file was never finished")
@@ -198,13 +198,9 @@ func Open(path string, schema *Schema) (*File, error) {
 		return nil, err
 	}
 	f := &File{path: path, schema: schema, w: w, given: make(map[string]int64)}
-	control, err := f.readControl(w)
-	if err == nil {
-		var version int
-		_, err = w.One("SELECT max(version) FROM schema_version", func(r *Row) error { version = r.ColumnInt(0); return nil })
-		if err == nil && version > schema.Version() {
-			err = fmt.Errorf("schema version %d is newer than this program's %d; run the newer program", version, schema.Version())
-		}
+	control, version, err := f.readIdentity(w)
+	if err == nil && version > schema.Version() {
+		err = fmt.Errorf("schema version %d is newer than this program's %d; run the newer program", version, schema.Version())
 	}
 	if err != nil {
 		_ = w.c.Close()
@@ -216,20 +212,20 @@ func Open(path string, schema *Schema) (*File, error) {
 }
 
 func (f *File) readControl(c *Conn) (Control, error) {
-	var ctl Control
-	tables := 0
-	if _, err := c.One("SELECT count(*) FROM sqlite_schema WHERE name = ?", func(r *Row) error { tables = r.ColumnInt(0); return nil }, f.schema.controlTable()); err != nil {
-		return ctl, err
-	}
-	if tables == 0 {
-		return ctl, errUnfinished
-	}
-	found, err := c.One("SELECT uid, tenant_id, cell_key, epoch, state, move_id, applied_index, sequence, last_time FROM "+f.schema.controlTable(), func(r *Row) error {
+	control, _, err := f.readIdentity(c)
+	return control, err
+}
+
+// readIdentity reads the control row and the schema version, in one statement:
+// a file that is opened for one request pays for each.
+func (f *File) readIdentity(c *Conn) (ctl Control, version int, err error) {
+	found, err := c.One("SELECT uid, tenant_id, cell_key, epoch, state, move_id, applied_index, sequence, last_time, (SELECT max(version) FROM schema_version) FROM "+f.schema.controlTable(), func(r *Row) error {
 		ctl = Control{
 			UID: tenant.UID(r.ColumnText(0)), Tenant: tenant.ID(r.ColumnText(1)), CellKey: tenant.CellKey(r.ColumnText(2)),
 			Epoch: tenant.Epoch(r.ColumnInt64(3)), Move: r.ColumnText(5),
 			Applied: uint64(r.ColumnInt64(6)), Sequence: uint64(r.ColumnInt64(7)), LastTime: r.ColumnInt64(8),
 		}
+		version = r.ColumnInt(9)
 		if name := r.ColumnText(4); name != "" {
 			state, ok := tenant.ParseState(name)
 			if !ok {
@@ -239,10 +235,18 @@ func (f *File) readControl(c *Conn) (Control, error) {
 		}
 		return nil
 	})
+	if err != nil && sqlite.ErrCode(err) == sqlite.ResultError { // no such table, or not as Create makes it
+		tables := 0
+		_, look := c.One("SELECT count(*) FROM sqlite_schema WHERE name = ?", func(r *Row) error { tables = r.ColumnInt(0); return nil }, f.schema.controlTable())
+		if look == nil && tables == 0 {
+			return ctl, 0, errUnfinished
+		}
+		return ctl, 0, errors.Join(err, look)
+	}
 	if err == nil && !found {
 		err = errUnfinished
 	}
-	return ctl, err
+	return ctl, version, err
 }
 
 // Control is the control row after the last update, committed or not. Read after
@@ -489,137 +493,6 @@ func (f *File) Commit() error {
 	return f.commit()
 }
 
-// View runs fn, a few short statements, on the latest state. It is not
-// interrupted. While a transaction is open it runs on the writer's connection.
-func (f *File) View(fn func(*Conn) error) error {
-	if f.open.Load() {
-		f.mu.Lock()
-		if f.open.Load() {
-			defer f.mu.Unlock()
-			if err := f.usable(); err != nil {
-				return err
-			}
-			f.enter()
-			defer f.leave()
-			return fn(f.w)
-		}
-		f.mu.Unlock()
-	}
-	f.enter()
-	defer f.leave()
-	if err := f.queueUp(); err != nil {
-		return err
-	}
-	defer f.stepOut()
-	return f.readWith(nil, fn)
-}
-
-// queueUp lets at most keepReaders Views of a file read at a time. The next one
-// waits for one of them, which takes microseconds, rather than open a connection,
-// which takes half a millisecond.
-func (f *File) queueUp() error {
-	f.rmu.Lock()
-	defer f.rmu.Unlock()
-	for f.views >= keepReaders && !f.closed {
-		f.viewed.Wait()
-	}
-	if f.closed {
-		return os.ErrClosed
-	}
-	f.views++
-	return nil
-}
-
-func (f *File) stepOut() {
-	f.rmu.Lock()
-	f.views--
-	f.rmu.Unlock()
-	f.viewed.Signal()
-}
-
-// Scan runs fn on a reader connection in one read transaction on the latest
-// state, interrupted when ctx ends. The connection is as good as new for its
-// next user.
-func (f *File) Scan(ctx context.Context, fn func(*Conn) error) error {
-	done, err := f.slots.scan(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	switch err := f.Commit(); {
-	case errors.Is(err, room.ErrFull):
-		return f.View(fn) // the writer's connection sees it all; a scan is bounded
-	case err != nil:
-		return err
-	}
-	return f.read(ctx.Done(), func(c *Conn) error {
-		if err := c.Query("BEGIN", nil); err != nil {
-			return err
-		}
-		err := fn(c)
-		c.c.SetInterrupt(nil)
-		if end := c.Query("ROLLBACK", nil); err == nil {
-			err = end
-		}
-		if ctx.Err() != nil && err != nil {
-			return context.Cause(ctx)
-		}
-		return err
-	})
-}
-
-func (f *File) read(done <-chan struct{}, fn func(*Conn) error) (err error) {
-	f.enter()
-	defer f.leave()
-	return f.readWith(done, fn)
-}
-
-func (f *File) readWith(done <-chan struct{}, fn func(*Conn) error) error {
-	c, err := f.takeReader()
-	if err != nil {
-		return err
-	}
-	if done != nil {
-		c.c.SetInterrupt(done)
-	}
-	defer func() { // after a panic of fn's too
-		if done != nil {
-			c.c.SetInterrupt(nil)
-		}
-		if give := f.giveReader(c); err == nil {
-			err = give
-		}
-	}()
-	return fn(c)
-}
-
-func (f *File) takeReader() (*Conn, error) {
-	f.rmu.Lock()
-	if f.closed {
-		f.rmu.Unlock()
-		return nil, os.ErrClosed
-	}
-	if n := len(f.free); n > 0 {
-		c := f.free[n-1]
-		f.free = f.free[:n-1]
-		f.rmu.Unlock()
-		return c, nil
-	}
-	f.rmu.Unlock()
-	return openConn(f.path, readerPragmas+"PRAGMA query_only = ON;", sqlite.OpenReadWrite)
-}
-
-func (f *File) giveReader(c *Conn) error {
-	f.rmu.Lock()
-	if !f.closed && len(f.free) < keepReaders && c.c.AutocommitEnabled() {
-		f.free = append(f.free, c)
-		f.rmu.Unlock()
-		return nil
-	}
-	f.rmu.Unlock()
-	return c.c.Close()
-}
-
 // Checkpoint moves what readers no longer need from the WAL into the file and is
 // durable when it returns. All but what is committed meanwhile moves without a
 // lock; the rest moves under the writer's, so that the next transaction finds
@@ -631,8 +504,8 @@ func (f *File) Checkpoint() error {
 		return nil // the file might have to grow
 	}
 	const passive = "PRAGMA wal_checkpoint(PASSIVE)"
-	if err := f.maintain(passive); err != nil {
-		return err
+	if err := f.maintain(passive); err != nil && !errors.Is(err, ErrDescriptors) {
+		return err // without a reader all of it moves under the lock
 	}
 	failpoint.Here(failpoint.CheckpointBetween)
 	f.mu.Lock()
@@ -648,17 +521,6 @@ func (f *File) Checkpoint() error {
 	return f.w.Query(passive, func(r *Row) error {
 		f.wal.moved(r.ColumnInt(0) == 0 && r.ColumnInt(1) == r.ColumnInt(2))
 		return nil
-	})
-}
-
-// maintain runs a statement that query_only would forbid on a reader.
-func (f *File) maintain(sql string, args ...any) error {
-	return f.read(nil, func(c *Conn) error {
-		if err := c.Query("PRAGMA query_only = OFF", nil); err != nil {
-			return err
-		}
-		err := c.Query(sql, nil, args...)
-		return errors.Join(err, c.Query("PRAGMA query_only = ON", nil))
 	})
 }
 
@@ -682,19 +544,6 @@ func (f *File) syncWAL() error {
 	return errors.Join(err, wal.Close())
 }
 
-// Check reads the whole file and reports what makes no sense in it, as an error
-// for which IsBad holds. It takes long for a large file, and a slot as long.
-func (f *File) Check() error {
-	return f.read(nil, func(c *Conn) error {
-		return c.Query("PRAGMA quick_check(1)", func(r *Row) error {
-			if said := r.ColumnText(0); said != "ok" {
-				return fmt.Errorf("%s: %w: %s", f.path, errUnsound, said)
-			}
-			return nil
-		})
-	})
-}
-
 // CopyTo writes a copy of the file as it is now, page for page, to path, which
 // must not exist, and makes it durable.
 func (f *File) CopyTo(path string) (err error) {
@@ -710,16 +559,7 @@ func (f *File) CopyTo(path string) (err error) {
 // The file is durable when Close returns nil. The caller makes sure that nothing
 // uses the file any more.
 func (f *File) Close() error {
-	f.rmu.Lock()
-	f.closed = true
-	free := f.free
-	f.free = nil
-	f.rmu.Unlock()
-	f.viewed.Broadcast()
-	var err error
-	for _, c := range free {
-		err = errors.Join(err, c.c.Close())
-	}
+	err := f.closeReaders()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.w != nil {
@@ -728,6 +568,7 @@ func (f *File) Close() error {
 		}
 		err = errors.Join(err, f.w.c.Close())
 		f.w = nil
+		f.unpark()
 		if err == nil {
 			err = f.syncWAL() // is still there if it could not be moved: SQLite does not say so
 		}

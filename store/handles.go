@@ -6,42 +6,24 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"celld/store/room"
 )
 
-// MaxOpen is how many files each of sharers Handles in this process may keep open,
-// so that all of them stay within the process's descriptors. A file takes up to
-// perFile: the database and its WAL for the writer and for each kept reader, and
-// the shared memory. A part is left for connections, the log and the rest.
-func MaxOpen(sharers int) (int, error) {
-	const (
-		most    = 512
-		perFile = 2*(1+keepReaders) + 1
-	)
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return 0, fmt.Errorf("read the limit of open files: %w", err)
-	}
-	rest := max(limit.Cur/4, 256)
-	if limit.Cur < rest+uint64(sharers*2*perFile) {
-		return 0, fmt.Errorf("this process may open %d files, too few for %d nodes: raise the limit (ulimit -n)", limit.Cur, sharers)
-	}
-	return int(min((limit.Cur-rest)/uint64(sharers*perFile), most)), nil
-}
-
-// Handles keeps the files of many tenants open, at most max, and the most recently
-// used of them: the idle ones go, oldest first. A file in use is never closed;
-// when max are in use, who wants another one waits for one of them. So nobody
-// asks for a file while holding another of the same Handles.
+// Handles keeps the files of many tenants open, as many as the process's
+// descriptors allow and at most max, and the most recently used of them: the idle
+// ones go, oldest first. A file in use is never closed; who wants another one while
+// all are in use waits for one of them. So nobody asks for a file while holding
+// another of the same Handles.
 type Handles struct {
 	schema *Schema
 	max    int
+	share  *share
 	slots  *Slots
 	log    *slog.Logger
 
@@ -49,7 +31,7 @@ type Handles struct {
 	byKey   map[string]*handle
 	idle    *list.List         // of *handle, least recently used first
 	leaving map[string]*handle // by path: out of byKey and not closed yet, the latest
-	room    sync.Cond          // a file became idle, or was closed
+	opened  int                // that hold descriptors
 	closed  bool
 
 	lost sync.Map // by key: why a file that has lost updates is not opened again
@@ -71,37 +53,42 @@ type handle struct {
 	file      *File
 	err       error
 	users     int
+	holds     bool          // descriptors, until the file is closed
 	idleAt    *list.Element // its place in idle when users == 0
+	idleSince uint64        // as Descriptors.now counts
 	forgotten bool          // out of byKey; closes with its last user
 	queued    bool          // in the checkpoint queue
 	pending   bool          // in the committer's queue
 	gone      chan struct{} // closed when the file is closed
 }
 
-// NewHandles keeps at most max files open. slots may be nil.
-func NewHandles(schema *Schema, max int, slots *Slots, log *slog.Logger) *Handles {
+// NewHandles keeps at most max files open, within descriptors; 0 and nil are no
+// bound. slots may be nil.
+func NewHandles(schema *Schema, max int, descriptors *Descriptors, slots *Slots, log *slog.Logger) (*Handles, error) {
+	if max <= 0 {
+		max = math.MaxInt
+	}
+	if descriptors == nil {
+		descriptors = unbounded()
+	}
 	h := &Handles{
 		schema: schema, max: max, slots: slots, log: log,
 		byKey: make(map[string]*handle), idle: list.New(), leaving: make(map[string]*handle),
 		rest: make(map[string]uint64),
 		full: make(chan *handle, 64), done: make(chan struct{}),
 	}
-	h.room.L = &h.mu
+	var err error
+	if h.share, err = descriptors.join(max, h.evict); err != nil {
+		return nil, err
+	}
 	go h.checkpoints()
-	return h
+	return h, nil
 }
 
 // Acquire returns the open file of key, opening path if it is not. The file
 // stays open until release is called, once.
 func (h *Handles) Acquire(key, path string) (f *File, release func(), err error) {
 	h.mu.Lock()
-	for !h.closed && h.byKey[key] == nil && len(h.byKey)+len(h.leaving) >= h.max && h.oldest() == nil {
-		if h.idle.Len() > 0 {
-			h.mu.Unlock()
-			return nil, nil, h.disk.Err() // every one of them holds a transaction that cannot commit
-		}
-		h.room.Wait()
-	}
 	if h.closed {
 		h.mu.Unlock()
 		return nil, nil, os.ErrClosed
@@ -114,21 +101,16 @@ func (h *Handles) Acquire(key, path string) (f *File, release func(), err error)
 	if e == nil {
 		e = &handle{key: key, path: path, ready: make(chan struct{}), gone: make(chan struct{}), users: 1}
 		h.byKey[key] = e
-		h.room.Broadcast() // to those who wait for room for this very file
 		before := h.leaving[path]
-		evicted := h.evict()
 		h.mu.Unlock()
-		h.close(evicted)
-		if before != nil {
-			<-before.gone // what it has not committed yet would not be seen
-		}
-		e.file, e.err = h.open(key, path)
+		e.file, e.err = h.bring(e, before)
 		close(e.ready)
 	} else {
 		e.users++
 		if e.idleAt != nil {
 			h.idle.Remove(e.idleAt)
 			e.idleAt = nil
+			h.publish()
 		}
 		h.mu.Unlock()
 		<-e.ready
@@ -141,6 +123,73 @@ func (h *Handles) Acquire(key, path string) (f *File, release func(), err error)
 	return e.file, sync.OnceFunc(func() { h.release(e) }), nil
 }
 
+// bring opens e's file once there are descriptors for it, and once its life before,
+// if there is one, is over: what it has not committed yet would not be seen.
+func (h *Handles) bring(e, before *handle) (*File, error) {
+	if err := h.reserve(e); err != nil {
+		return nil, err
+	}
+	if before != nil {
+		<-before.gone
+	}
+	return h.open(e.key, e.path)
+}
+
+// reserve takes the descriptors of e's file. What is idle is closed for them; when
+// nothing is, it waits.
+func (h *Handles) reserve(e *handle) error {
+	if done, err := h.take(e); done || err != nil {
+		return err
+	}
+	return h.share.of.await(func() (bool, error) {
+		for {
+			done, err := h.take(e)
+			if done || err != nil {
+				return done, err
+			}
+			if !h.reclaim() {
+				return false, h.stuck()
+			}
+		}
+	})
+}
+
+func (h *Handles) take(e *handle) (done bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false, os.ErrClosed
+	}
+	if h.opened >= h.max || !h.share.take(perFile) {
+		return false, nil
+	}
+	h.opened++
+	e.holds = true
+	return true, nil
+}
+
+// reclaim closes something that is idle, here if the bound is this Handles' own.
+func (h *Handles) reclaim() bool {
+	h.mu.Lock()
+	own := h.opened >= h.max
+	h.mu.Unlock()
+	if own {
+		return h.evict()
+	}
+	return h.share.of.reclaim(h.share)
+}
+
+// stuck is why it is no use to wait: idle files all hold a transaction that cannot
+// commit.
+func (h *Handles) stuck() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.idle.Len() > 0 && h.oldest() == nil {
+		return h.disk.Err()
+	}
+	return nil
+}
+
 func (h *Handles) open(key, path string) (*File, error) {
 	if err, ok := h.lost.Load(key); ok {
 		return nil, err.(error)
@@ -149,7 +198,7 @@ func (h *Handles) open(key, path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.slots = h.slots
+	f.slots, f.share = h.slots, h.share
 	f.behind = h.behind != nil
 	f.budget = h.budget
 	f.room = h.disk
@@ -164,19 +213,30 @@ func (h *Handles) lose(key string, err error) {
 	}
 }
 
-// evict takes idle files over the bound out of the table. The caller holds mu
-// and closes what is returned after letting go of it.
-func (h *Handles) evict() (out []*handle) {
-	for len(h.byKey) > h.max {
-		e := h.oldest()
-		if e == nil {
-			break
-		}
-		h.leave(e)
-		h.rest[e.key] = e.file.Control().Applied // idle, so it stays that
-		out = append(out, e)
+// evict closes the file that is idle for the longest time, and reports whether
+// there was one.
+func (h *Handles) evict() bool {
+	h.mu.Lock()
+	e := h.oldest()
+	if e == nil {
+		h.mu.Unlock()
+		return false
 	}
-	return out
+	h.leave(e)
+	h.rest[e.key] = e.file.Control().Applied // idle, so it stays that
+	h.mu.Unlock()
+	_ = h.close(e) // the log and fail hear of it
+	return true
+}
+
+// publish tells the other Handles for how long a file is idle here. The caller holds
+// mu.
+func (h *Handles) publish() {
+	since := uint64(0)
+	if at := h.idle.Front(); at != nil {
+		since = at.Value.(*handle).idleSince
+	}
+	h.share.oldest.Store(since)
 }
 
 // oldest is the file that goes next, nil if none can: without disk space one with
@@ -202,6 +262,7 @@ func (h *Handles) leave(e *handle) (idle bool) {
 	if idle = e.idleAt != nil; idle {
 		h.idle.Remove(e.idleAt)
 		e.idleAt = nil
+		h.publish()
 	}
 	return idle
 }
@@ -209,7 +270,7 @@ func (h *Handles) leave(e *handle) (idle bool) {
 func (h *Handles) release(e *handle) {
 	h.mu.Lock()
 	e.users--
-	var gone []*handle
+	var gone, idle bool
 	if e.err == nil && !e.pending && h.behind != nil && e.file.open.Load() {
 		e.pending = true
 		h.behind.add(e)
@@ -233,32 +294,45 @@ func (h *Handles) release(e *handle) {
 		if h.byKey[e.key] == e {
 			delete(h.byKey, e.key)
 		}
-		gone = []*handle{e}
+		gone = true
 	default:
+		e.idleSince = h.share.of.now()
 		e.idleAt = h.idle.PushBack(e)
-		gone = h.evict()
-		h.room.Broadcast()
+		h.publish()
+		idle = true
 	}
 	h.mu.Unlock()
-	h.close(gone)
+	if gone {
+		_ = h.close(e) // the log and fail hear of it
+	}
+	if idle {
+		h.share.notify()
+	}
 }
 
-func (h *Handles) close(gone []*handle) {
-	for _, e := range gone {
-		if e.file != nil {
-			if err := e.file.Close(); err != nil {
-				h.log.Error("close tenant file", "file", e.path, "error", err)
-				h.lose(e.key, fmt.Errorf("close %s: %w", e.path, err)) // nobody knows how much of it is durable
-			}
+// close closes the file of e, which is out of the table and has no users, and gives
+// its descriptors back.
+func (h *Handles) close(e *handle) (err error) {
+	if e.file != nil {
+		if err = e.file.Close(); err != nil {
+			h.log.Error("close tenant file", "file", e.path, "error", err)
+			h.lose(e.key, fmt.Errorf("close %s: %w", e.path, err)) // nobody knows how much of it is durable
 		}
-		h.mu.Lock()
-		if h.leaving[e.path] == e {
-			delete(h.leaving, e.path)
-		}
-		h.room.Broadcast()
-		h.mu.Unlock()
-		close(e.gone)
 	}
+	h.mu.Lock()
+	if h.leaving[e.path] == e {
+		delete(h.leaving, e.path)
+	}
+	held := e.holds
+	if e.holds = false; held {
+		h.opened--
+	}
+	h.mu.Unlock()
+	if held {
+		h.share.give(perFile)
+	}
+	close(e.gone)
+	return err
 }
 
 // checkpoints moves WALs into their files, one at a time, away from the
@@ -290,7 +364,7 @@ func (h *Handles) Forget(key string) {
 	before := slices.Collect(maps.Values(h.leaving)) // e among them
 	h.mu.Unlock()
 	if idle {
-		h.close([]*handle{e})
+		_ = h.close(e) // the log and fail hear of it
 	}
 	for _, l := range before {
 		if l.key == key {
@@ -354,30 +428,32 @@ func (h *Handles) Applied(key string) (index uint64, known bool) {
 func (h *Handles) Open() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.byKey)
+	return h.opened
 }
 
-// Sync makes everything committed so far durable in every open file. A closed
-// file is durable already.
+// Sync makes all updates so far durable in every open file. A closed file is
+// durable already. Files stay as recently used as they were, and none is opened.
 func (h *Handles) Sync() error {
 	h.mu.Lock()
-	keys := make(map[string]string, len(h.byKey))
-	for key, e := range h.byKey {
-		keys[key] = e.path
-	}
+	open := slices.Collect(maps.Values(h.byKey))
 	leaving := slices.Collect(maps.Values(h.leaving))
 	h.mu.Unlock()
 	for _, e := range leaving {
 		<-e.gone
 	}
-	for key, path := range keys {
-		f, release, err := h.Acquire(key, path)
-		if err != nil {
-			return err
+	for _, e := range open {
+		select {
+		case <-e.ready:
+		default:
+			continue // nobody has updated it
 		}
-		err = f.Sync()
-		release()
-		if err != nil {
+		if e.err != nil {
+			continue
+		}
+		err := e.file.Sync()
+		if errors.Is(err, os.ErrClosed) {
+			<-e.gone // durable, or lost
+		} else if err != nil {
 			return err
 		}
 	}
@@ -394,9 +470,9 @@ func (h *Handles) Close() error {
 		return nil
 	}
 	h.closed = true
-	h.room.Broadcast()
 	close(h.full) // release sends only while not closed, under mu
 	h.mu.Unlock()
+	h.share.notify()
 	<-h.done
 	if h.behind != nil {
 		h.behind.close()
@@ -412,11 +488,11 @@ func (h *Handles) Close() error {
 	h.mu.Unlock()
 	var err error
 	for _, e := range idle {
-		err = errors.Join(err, e.file.Close())
-		close(e.gone)
+		err = errors.Join(err, h.close(e))
 	}
 	for _, e := range wait {
 		<-e.gone
 	}
+	h.share.part()
 	return err
 }

@@ -22,7 +22,7 @@ type Local struct {
 	c  *Conn // nil when closed
 }
 
-const localPragmas = readerPragmas + "PRAGMA synchronous = FULL;"
+const localPragmas = connPragmas + "PRAGMA cache_size = -512; PRAGMA synchronous = FULL;"
 
 // OpenLocal opens the file at path, and makes it if it is not there. The n-th of
 // migrations is the SQL script that leads to layout n+1; the layout that a file

@@ -31,11 +31,16 @@ func (f *File) Pin() (*Pin, error) {
 	if err := f.Commit(); err != nil {
 		return nil, err
 	}
-	f.enter()
-	defer f.leave()
-	c, err := f.takeReader()
+	c, err := f.takeLong()
 	if err != nil {
 		return nil, err
+	}
+	f.enter()
+	defer f.leave()
+	if c == nil {
+		if c, err = f.openReader(); err != nil {
+			return nil, err
+		}
 	}
 	p := &Pin{file: f, c: c}
 	if err = c.Query("BEGIN", nil); err == nil {
@@ -97,7 +102,11 @@ func (p *Pin) Close() error {
 	defer p.file.leave()
 	c := p.c
 	p.c = nil
-	return p.file.giveReader(c)
+	var err error
+	if !c.c.AutocommitEnabled() {
+		err = c.Query("ROLLBACK", nil)
+	}
+	return errors.Join(err, p.file.giveReader(c))
 }
 
 // Pages returns the size of the file's pages in bytes and how many of them the

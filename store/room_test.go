@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,7 +31,7 @@ func (d *fakeDisk) room(t *testing.T) *room.Room {
 // freed.
 func TestTransactionWaitsForRoom(t *testing.T) {
 	_, paths := newHandles(t, 2, 1, nil)
-	h := NewHandles(testSchema, 1, NewSlots(), slog.New(slog.DiscardHandler))
+	h := testHandles(t, testSchema, 1, nil)
 	h.WriteBehind(10*time.Millisecond, func(_ string, err error) { t.Error(err) })
 	defer h.Close()
 	disk := &fakeDisk{}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +42,15 @@ func newFile(t *testing.T) *File {
 		}
 	})
 	return f
+}
+
+func testHandles(t testing.TB, schema *Schema, files int, d *Descriptors) *Handles {
+	t.Helper()
+	h, err := NewHandles(schema, files, d, NewSlots(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
 }
 
 func insert(f *File, index uint64, body string) error {
@@ -214,7 +222,7 @@ func TestOpenTransactionIsSeenByReadersHereAndCommittedForOthers(t *testing.T) {
 }
 
 func TestWriteBehindCommitsByAgeAndOnClose(t *testing.T) {
-	h := NewHandles(testSchema, 2, NewSlots(), slog.New(slog.DiscardHandler))
+	h := testHandles(t, testSchema, 2, nil)
 	h.WriteBehind(time.Millisecond, func(_ string, err error) { t.Error(err) })
 	path := filepath.Join(t.TempDir(), "tenant.db")
 	if err := Create(path, testSchema, testControl, 1); err != nil {
@@ -392,7 +400,7 @@ func TestWhoFindsAllFilesInUseWaitsForOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := NewHandles(testSchema, 2, NewSlots(), slog.New(slog.DiscardHandler))
+	h := testHandles(t, testSchema, 2, nil)
 	var held []func()
 	for k := range 2 {
 		_, release, err := h.Acquire(fmt.Sprint(k), paths[k])
@@ -428,22 +436,6 @@ func TestWhoFindsAllFilesInUseWaitsForOne(t *testing.T) {
 	}
 }
 
-func TestMaxOpenIsSharedOut(t *testing.T) {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	for _, sharers := range []int{1, 6} {
-		n, err := MaxOpen(sharers)
-		if err != nil || n < 2 || uint64(n*sharers) >= limit.Cur {
-			t.Errorf("%d of %d nodes: %d files of %d, %v", sharers, sharers, n, limit.Cur, err)
-		}
-	}
-	if n, err := MaxOpen(int(limit.Cur)); err == nil {
-		t.Errorf("%d nodes may open %d files each of %d together", limit.Cur, n, limit.Cur)
-	}
-}
-
 func TestHandlesStayBoundedAndNeverCloseAFileInUse(t *testing.T) {
 	dir := t.TempDir()
 	const files, bound = 12, 4
@@ -454,7 +446,7 @@ func TestHandlesStayBoundedAndNeverCloseAFileInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := NewHandles(testSchema, bound, NewSlots(), slog.New(slog.DiscardHandler))
+	h := testHandles(t, testSchema, bound, nil)
 	held, release, err := h.Acquire("0", paths[0])
 	if err != nil {
 		t.Fatal(err)
@@ -529,7 +521,8 @@ func TestHandlesStayBoundedAndNeverCloseAFileInUse(t *testing.T) {
 	}
 }
 
-// Many Views at a time share the readers that are kept, and open none besides.
+// Many Views at a time share the writer and the readers that are kept, and open
+// none besides.
 func TestViewsShareTheKeptReaders(t *testing.T) {
 	f := newFile(t)
 	var most, now int
@@ -557,7 +550,7 @@ func TestViewsShareTheKeptReaders(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most > keepReaders || len(conns) > keepReaders {
+	if most > keepReaders+1 || len(conns) > keepReaders+1 {
 		t.Errorf("%d at a time, on %d connections", most, len(conns))
 	}
 }

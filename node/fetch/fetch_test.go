@@ -47,7 +47,7 @@ type replica struct {
 
 func openReplica(t testing.TB, dir string) *replica {
 	t.Helper()
-	space, err := cellfsm.OpenSpace(dir, 8, nil, slog.New(slog.DiscardHandler))
+	space, err := cellfsm.OpenSpace(dir, 8, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

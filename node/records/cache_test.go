@@ -48,7 +48,7 @@ func newReplica(t testing.TB, size int64, maxOpen int, metrics prometheus.Regist
 	if err != nil {
 		t.Fatal(err)
 	}
-	space, err := cellfsm.OpenSpace(t.TempDir(), maxOpen, nil, slog.New(slog.DiscardHandler))
+	space, err := cellfsm.OpenSpace(t.TempDir(), maxOpen, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -256,7 +256,7 @@ func TestLostLocalFileIsRefused(t *testing.T) {
 	if err := store.Remove(filepath.Join(r.dir, "local.db")); err != nil {
 		t.Fatal(err)
 	}
-	if space, err := cellfsm.OpenSpace(r.dir, 8, nil, testLog()); err == nil || !strings.Contains(err.Error(), "add a new one") {
+	if space, err := cellfsm.OpenSpace(r.dir, 8, nil, nil, testLog()); err == nil || !strings.Contains(err.Error(), "add a new one") {
 		t.Errorf("started: %v", errors.Join(err, space.Close()))
 	}
 }

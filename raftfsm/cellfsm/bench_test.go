@@ -17,7 +17,7 @@ import (
 // the process for one command, which a busy machine changes less than the time.
 func BenchmarkCreateInvoice(b *testing.B) {
 	const tenants, perEntry = 100, 16
-	space, err := cellfsm.OpenSpace(b.TempDir(), tenants, nil, slog.New(slog.DiscardHandler))
+	space, err := cellfsm.OpenSpace(b.TempDir(), tenants, nil, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}

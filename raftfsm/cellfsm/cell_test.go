@@ -42,7 +42,7 @@ type replica struct {
 
 func openReplica(t *testing.T, dir string) *replica {
 	t.Helper()
-	space, err := cellfsm.OpenSpace(dir, 8, nil, testLog())
+	space, err := cellfsm.OpenSpace(dir, 8, nil, nil, testLog())
 	if err != nil {
 		t.Fatal(err)
 	}

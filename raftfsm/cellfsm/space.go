@@ -75,9 +75,9 @@ var ErrFenced = fault.New(fault.Fenced, "tenant-frozen", "the tenant is being mo
 const commitAge = 2 * time.Second
 
 // OpenSpace opens the files below dir, and makes cell.db if there is none yet.
-// At most maxOpen tenants' files stay open when idle. slots bounds the calls
-// into SQLite and may be nil.
-func OpenSpace(dir string, maxOpen int, slots *store.Slots, log *slog.Logger) (*Space, error) {
+// At most maxOpen tenants' files are open at once, within descriptors; slots bounds
+// the calls into SQLite. Zero and nil are no bound.
+func OpenSpace(dir string, maxOpen int, descriptors *store.Descriptors, slots *store.Slots, log *slog.Logger) (*Space, error) {
 	s := &Space{
 		dir: dir, log: log, failed: make(chan error, 1), absence: make(chan struct{}, 1), known: make(map[tenant.UID]*seat),
 		absent: make(map[tenant.UID]Absence), places: make(map[tenant.UID]place), reached: make(map[tenant.UID]uint64),
@@ -95,8 +95,12 @@ func OpenSpace(dir string, maxOpen int, slots *store.Slots, log *slog.Logger) (*
 		}
 		return nil, err
 	}
-	s.cell = store.NewHandles(CellSchema(), 1, slots, log)
-	s.tenants = store.NewHandles(TenantSchema(), maxOpen, slots, log)
+	if s.cell, err = store.NewHandles(CellSchema(), 1, descriptors, slots, log); err != nil {
+		return nil, errors.Join(err, s.local.Close())
+	}
+	if s.tenants, err = store.NewHandles(TenantSchema(), maxOpen, descriptors, slots, log); err != nil {
+		return nil, errors.Join(err, s.cell.Close(), s.local.Close())
+	}
 	s.tenants.WriteBehind(commitAge, s.lost)
 	if _, err := s.Key(); err != nil { // a bad cell.db is noticed now
 		return nil, errors.Join(err, s.Close())

@@ -9,7 +9,10 @@ import (
 // makeMembers makes the members of the plan, none of them running yet.
 func (p *Platform) makeMembers() error {
 	if !p.options.Isolate {
-		p.roles = newRoles(p)
+		var err error
+		if p.roles, err = newRoles(p); err != nil {
+			return err
+		}
 	}
 	for _, g := range p.plan.gateways {
 		launch := func(ctx context.Context) (instance, error) { return p.roles.gateway(ctx, g) }

@@ -25,17 +25,22 @@ type roles struct {
 	logger  *slog.Logger
 	init    func() bool
 	slots   *store.Slots
+	files   *store.Descriptors
 	metrics *prometheus.Registry
 	clock   func() time.Time
 	doors   map[string]http.Handler // one for each node; fixed
 }
 
-func newRoles(p *Platform) *roles {
-	r := &roles{logger: p.logger, init: p.forming, slots: store.NewSlots(), metrics: role.NewRegistry(), clock: p.options.Clock, doors: map[string]http.Handler{}}
+func newRoles(p *Platform) (*roles, error) {
+	files, err := store.NewDescriptors()
+	if err != nil {
+		return nil, err
+	}
+	r := &roles{logger: p.logger, init: p.forming, slots: store.NewSlots(), files: files, metrics: role.NewRegistry(), clock: p.options.Clock, doors: map[string]http.Handler{}}
 	for _, n := range p.plan.nodes {
 		r.doors[n.Cell+"/"+n.Name] = &door{}
 	}
-	return r
+	return r, nil
 }
 
 // door is how gateways of this process reach a node of it, in whichever of its
@@ -61,7 +66,7 @@ func (r *roles) node(ctx context.Context, s settings.Node) (instance, error) {
 	if !ok {
 		d = &door{} // one that joined since the start: gateways call it over the wire
 	}
-	n, err := role.Node(ctx, s, role.Options{Init: r.init(), Logger: r.logger, Nodes: len(r.doors), Slots: r.slots, Metrics: r.metrics, Clock: r.clock})
+	n, err := role.Node(ctx, s, role.Options{Init: r.init(), Logger: r.logger, Nodes: len(r.doors), Slots: r.slots, Descriptors: r.files, Metrics: r.metrics, Clock: r.clock})
 	if err != nil {
 		return nil, err
 	}

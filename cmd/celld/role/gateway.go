@@ -32,11 +32,12 @@ type Options struct {
 	// Local are nodes in this process by logical name, which a gateway calls
 	// directly.
 	Local map[string]http.Handler
-	// Nodes is how many nodes share the process, and so its open files; 0 means
-	// one.
+	// Nodes is how many nodes share the process, and so its memory; 0 means one.
 	Nodes int
-	// Slots are shared by the nodes of a process; nil for a node's own.
-	Slots *store.Slots
+	// Slots and Descriptors are shared by the nodes of a process; nil for a node's
+	// own.
+	Slots       *store.Slots
+	Descriptors *store.Descriptors
 	// Metrics is the registry that the roles of a process share; nil for one of
 	// the role's own.
 	Metrics *prometheus.Registry

@@ -19,7 +19,6 @@ import (
 	"celld/node"
 	"celld/node/fetch"
 	"celld/raftfsm/mtls"
-	"celld/store"
 	"celld/store/room"
 	"celld/store/tenant"
 )
@@ -40,13 +39,10 @@ type RunningNode struct {
 func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err error) {
 	cfg := node.Config{
 		Cell: tenant.CellName(s.Cell), Name: s.Name, Region: s.Region, Dir: s.Data, Peers: s.Nodes, Bootstrap: o.Init && !s.Join, Join: s.Join,
-		Slots: o.Slots, Timing: timing(s.Common), Limits: limits(s.Common), Logger: o.Logger, Clock: o.Clock,
+		Descriptors: o.Descriptors, Slots: o.Slots, Timing: timing(s.Common), Limits: limits(s.Common), Logger: o.Logger, Clock: o.Clock,
 		DigestEvery: time.Duration(s.DigestEvery), DigestRate: int64(s.DigestRate) << 20,
 		Fetch:     fetch.Limits{BytesPerSecond: int64(s.FetchRate) << 20},
 		Retention: node.Retention{Keys: time.Duration(s.KeepKeys), Audit: time.Duration(s.KeepAudit)},
-	}
-	if cfg.MaxOpen, err = store.MaxOpen(max(o.Nodes, 1)); err != nil {
-		return nil, err
 	}
 	if cfg.CacheBytes = int64(s.CacheMib) << 20 / int64(max(o.Nodes, 1)); s.CacheMib == 0 {
 		cfg.CacheBytes = -1
