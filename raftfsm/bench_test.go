@@ -58,7 +58,7 @@ func benchmarkRawApply(b *testing.B, callers int) {
 	}
 	data := assembleEntry([][]byte{raw})
 	for _, m := range c.members {
-		m.files.failing = func(string) error { return ErrBusy }
+		m.files.failing = func(string) error { return ErrKeyReused }
 	}
 	lead := c.leader().group
 	b.SetParallelism(callers / 2)

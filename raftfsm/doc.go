@@ -9,8 +9,8 @@
 //     a majority.
 //   - A command's effect, its key row and the file's applied index become visible
 //     in one transaction. Entries at or below the applied index are skipped.
-//   - A refusal (a *fault.Error of guard or handler, of any kind but Internal)
-//     leaves nothing: no row, no index, no sequence, no key.
+//   - A refusal (a *fault.Error of guard or handler, of any kind but Internal and
+//     Unavailable) leaves nothing: no row, no index, no sequence, no key.
 //   - Any other error is a local failure: the member applies nothing more, its
 //     Raft traffic is cut and Group.Failed delivers the error. Its owner closes
 //     the group and ends the process.

@@ -209,7 +209,7 @@ func (f *fsm) applyTo(w *work) (err error) {
 			err = fmt.Errorf("apply to %q: panic: %v\n%s", w.target, p, debug.Stack())
 		}
 	}()
-	file, release, err := f.space.Acquire(w.target)
+	file, release, err := f.acquire(w.target)
 	if errors.Is(err, ErrAbsent) {
 		return f.pass(w)
 	}
@@ -233,6 +233,25 @@ func (f *fsm) applyTo(w *work) (err error) {
 		return errors.Join(err, worse)
 	}
 	return f.pass(w)
+}
+
+// acquire waits while every file that is open holds a transaction that cannot
+// commit for want of disk space. The batch has begun by then, so it waits under
+// the lock.
+func (f *fsm) acquire(target string) (*store.File, func(), error) {
+	file, release, err := f.space.Acquire(target)
+	for errors.Is(err, room.ErrFull) && f.room != nil {
+		changed := f.room.Changed() // before the next attempt, so that no change is missed
+		if file, release, err = f.space.Acquire(target); !errors.Is(err, room.ErrFull) {
+			break
+		}
+		select {
+		case <-changed:
+		case <-f.dead:
+			return nil, nil, errStopped
+		}
+	}
+	return file, release, err
 }
 
 // applySteps applies one target's commands, marks excepted.

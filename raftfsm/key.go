@@ -68,11 +68,12 @@ func takeBack(tx *store.Tx) error {
 	return tx.TakeBack("DELETE FROM idempotency WHERE tenant_id = ? AND sequence = ?", string(ctl.Tenant), ctl.Sequence+1)
 }
 
-// refusalOf returns err's refusal, or nil if err is none: a fault of any kind but
-// Internal.
+// refusalOf returns err's refusal, or nil if err is none. A refusal is the same on
+// every replica: a fault of any kind but Internal, and Unavailable, which speaks of
+// this replica at this moment.
 func refusalOf(err error) error {
 	var f *fault.Error
-	if errors.As(err, &f) && f.Kind != fault.Internal {
+	if errors.As(err, &f) && f.Kind != fault.Internal && f.Kind != fault.Unavailable {
 		return f
 	}
 	return nil

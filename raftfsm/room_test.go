@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"celld/store"
 	"celld/store/fault"
 	"celld/store/room"
 )
@@ -188,6 +189,65 @@ func TestStopWhileApplyWaits(t *testing.T) {
 	c.stop(m)
 	if got := <-answered; got[0] != errStopped {
 		t.Errorf("answered %v", got[0])
+	}
+}
+
+// Space runs out in the middle of a batch, and no file can be closed to open the
+// next one. That is no refusal: other members apply the command.
+func TestApplyWaitsForAFile(t *testing.T) {
+	s := &space{t: t, free: map[string]*atomic.Uint64{}, rooms: map[string]*room.Room{}}
+	fs := newFilesFor(t, "t1")
+	f, failed := alone(t, fs)
+	f.room = s.of("id1")
+	asked, first := make(chan struct{}, 10), true
+	fs.failing = func(string) error {
+		if first {
+			first = false
+			s.free["id1"].Store(nothing)
+			f.room.Look()
+		}
+		asked <- struct{}{}
+		if f.room.Level() == room.None {
+			return fmt.Errorf("tenant t1: %w", f.room.Err())
+		}
+		return nil
+	}
+	answered := make(chan []any, 1)
+	entry := logOf(t, 10, command(t, cmdPut, "t1", put{K: "a"}))
+	go func() { answered <- f.ApplyBatch([]*raft.Log{entry}) }()
+	for range 2 { // it asks again once it knows what to wait for
+		select {
+		case <-asked:
+		case got := <-answered:
+			t.Fatalf("without space it answered %+v", got)
+		}
+	}
+	s.free["id1"].Store(lots)
+	f.room.Look()
+	if got := (<-answered)[0].([]result); got[0].err != nil || *failed != nil || fs.rows(t, "t1", "a") != 1 {
+		t.Errorf("with space again: %+v, %v", got, *failed)
+	}
+}
+
+// What is unavailable here may be had elsewhere: a command that meets it is not
+// refused, or this member would go on without it.
+func TestUnavailableIsNoRefusal(t *testing.T) {
+	for name, meet := range map[string]func(*fsm, *files){
+		"in opening the file": func(_ *fsm, fs *files) {
+			fs.failing = func(string) error { return ErrNotLeader.Because(errors.New("cell.db is bad")) }
+		},
+		"in the guard":   func(f *fsm, _ *files) { f.guard = func(*store.Tx, Definition, *Command) error { return ErrBusy } },
+		"in the handler": func(_ *fsm, fs *files) { fs.handler = func(*store.Tx, *Command) error { return ErrBehind } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := newFilesFor(t, "t1")
+			f, failed := alone(t, fs)
+			meet(f, fs)
+			answers := f.ApplyBatch([]*raft.Log{logOf(t, 10, command(t, cmdFail, "t1", put{K: "a"}))})
+			if answers[0] != errStopped || *failed == nil {
+				t.Errorf("answered %+v, failed with %v", answers[0], *failed)
+			}
+		})
 	}
 }
 

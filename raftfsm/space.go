@@ -16,9 +16,11 @@ import (
 // durable, and ends when the file has been fetched (Group.CatchUp).
 type Space interface {
 	// Acquire returns the open file of a target and a function that gives it
-	// back. "" is the group's own file. ErrAbsent says that the target is absent;
-	// another *fault.Error refuses the commands for that target; any other error
-	// stops the node.
+	// back. "" is the group's own file. ErrAbsent says that the target is absent,
+	// room.ErrFull that it can't be opened before there is disk space: apply waits.
+	// A *fault.Error of any kind but Internal and Unavailable refuses the commands
+	// for that target, and is the same on every replica; any other error stops the
+	// node.
 	Acquire(target string) (f *store.File, release func(), err error)
 	// Files lists every file with its applied index, the group's own included. It
 	// opens none that was not open since the start: Recover has told its index.

@@ -32,8 +32,8 @@ type Definition struct {
 
 // Define makes a table line from a typed handler. The handler runs inside a
 // savepoint of the target's transaction, once on every replica, and must depend
-// on nothing but tx, c and body. A *fault.Error is a refusal: it is returned to
-// the caller and leaves nothing behind. Any other error is a local failure and
+// on nothing but tx, c and body. A *fault.Error is a refusal, unless its kind is
+// Internal or Unavailable: it is returned to the caller and leaves nothing behind. Any other error is a local failure and
 // stops the node. The result is encoded by Encode and, for a command with a Key,
 // stored with it: ids and versions, never secrets.
 func Define[B, R any](n Number, name string, class Class, handler func(tx *store.Tx, c *Command, body B) (R, error)) Definition {
