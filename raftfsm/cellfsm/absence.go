@@ -185,10 +185,23 @@ func (s *Space) Absences() []Absence {
 // AbsenceTold holds a value when an absence has come since it was last read.
 func (s *Space) AbsenceTold() <-chan struct{} { return s.absence }
 
-// DropAbsence forgets the absence of a tenant that the cell no longer stores.
+// DropAbsence forgets the absence of a tenant that the cell does not store. It is
+// an error while the tenant may be there: an installation has absences recorded
+// before it puts the cell.db in place that has their tenants.
 func (s *Space) DropAbsence(uid tenant.UID) error {
+	s.swap.RLock()
+	defer s.swap.RUnlock()
+	switch _, err := s.tenant(uid); {
+	case err == nil:
+		return fmt.Errorf("the cell stores %s, so its absence stays", uid)
+	case !errors.Is(err, ErrNotHere):
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.installing {
+		return fmt.Errorf("a snapshot is being installed that may have %s, so its absence stays", uid)
+	}
 	if err := s.local.Update(func(c *store.Conn) error { return c.Query("DELETE FROM absence WHERE uid = ?", nil, string(uid)) }); err != nil {
 		return err
 	}

@@ -245,8 +245,37 @@ func TestMarkAbsent(t *testing.T) {
 			t.Errorf("listed as %+v", f)
 		}
 	}
-	if err := r.space.DropAbsence(testUID); err != nil || r.space.Absent() != 0 {
-		t.Error("still absent")
+	if err := r.space.DropAbsence(testUID); err == nil || r.space.Absent() != 1 {
+		t.Error("the absence of a tenant that the cell stores was dropped")
+	}
+	if err := r.space.Damaged("unknown", errStep); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.space.DropAbsence("unknown"); err != nil || r.space.Absent() != 1 {
+		t.Errorf("the absence of a tenant that the cell does not store: %v", err)
+	}
+}
+
+// A fetcher may look at an absence before the cell.db is in place that has its
+// tenant. That tenant is absent all the same.
+func TestAbsenceStaysWhileASnapshotIsInstalled(t *testing.T) {
+	r, _, in := late(t)
+	r.space.AtStep(func(step string) error {
+		if step == "recorded" {
+			if _, err := r.space.Stage(uidOf(3)); !errors.Is(err, cellfsm.ErrNotHere) {
+				t.Errorf("staged: %v", err)
+			}
+			if err := r.space.DropAbsence(uidOf(3)); err == nil {
+				t.Error("dropped")
+			}
+		}
+		return nil
+	})
+	if err := r.space.Install(in); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.space.DropAbsence(uidOf(3)); err == nil || !r.space.IsAbsent(uidOf(3)) {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 

@@ -155,6 +155,7 @@ func (s *Space) record(in raftfsm.Installation, lacking []Absence) error {
 		s.presences.gone(a.UID)
 	}
 	s.expect(in.Files)
+	s.installing = true
 	s.tellAbsence()
 	s.log.Info("a snapshot was installed", "index", in.Index, "tenants", len(in.Files)-1, "absent", len(s.absent))
 	return nil
@@ -163,17 +164,20 @@ func (s *Space) record(in raftfsm.Installation, lacking []Absence) error {
 // placeOwn replaces cell.db if it is behind.
 func (s *Space) placeOwn(in raftfsm.Installation) error {
 	index, err := s.applied("")
-	if err != nil || index >= in.OwnIndex() {
+	if err != nil {
 		return err
 	}
 	s.swap.Lock()
 	defer s.swap.Unlock()
-	s.cell.Forget("")
-	if err := in.Place(s.cellPath()); err != nil {
-		return fmt.Errorf("install %s: %w", s.cellPath(), err)
+	if index < in.OwnIndex() {
+		s.cell.Forget("")
+		if err := in.Place(s.cellPath()); err != nil {
+			return fmt.Errorf("install %s: %w", s.cellPath(), err)
+		}
 	}
 	s.mu.Lock()
 	clear(s.known)
+	s.installing = false
 	s.mu.Unlock()
 	return nil
 }

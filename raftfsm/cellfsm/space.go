@@ -39,12 +39,13 @@ type Space struct {
 	// takes another's place: nothing opens a file that is about to go. Whoever
 	// holds it to write waits for the users of a file, so nobody asks for swap
 	// while using one.
-	swap    sync.RWMutex
-	mu      sync.RWMutex
-	known   map[tenant.UID]*seat   // tenants that were asked for
-	absent  map[tenant.UID]Absence // as in local.db
-	places  map[tenant.UID]place   // as in local.db
-	reached map[tenant.UID]uint64  // what files hold at the least that were not checked since the start
+	swap       sync.RWMutex
+	mu         sync.RWMutex
+	known      map[tenant.UID]*seat   // tenants that were asked for
+	absent     map[tenant.UID]Absence // as in local.db
+	installing bool                   // absences are recorded whose tenants cell.db may lack yet
+	places     map[tenant.UID]place   // as in local.db
+	reached    map[tenant.UID]uint64  // what files hold at the least that were not checked since the start
 
 	step func(name string) error // nil; tests fail or crash at a step of Install and Place
 }
