@@ -142,7 +142,7 @@ func open(cfg Config) (*Node, error) {
 	n.hop = hop.NewServer(n.gate, cfg.Logger)
 	files := fetch.NewServer(fetch.ServerConfig{Cell: cfg.Cell, Space: space, Applied: n.group.Applied, Limits: cfg.Fetch, Logger: cfg.Logger})
 	n.fetcher = fetch.New(fetch.Config{
-		Space: space, Group: n.group, Peers: n.filePeers, Limits: cfg.Fetch, Logger: cfg.Logger, Metrics: cfg.Metrics,
+		Space: space, Group: n.group, Peers: n.filePeers, Room: cfg.Room, Limits: cfg.Fetch, Logger: cfg.Logger, Metrics: cfg.Metrics,
 	})
 	n.http = &http.Server{
 		Handler: api.RequirePeer(cfg.Cell, beside(files, n.gate)), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,

@@ -73,7 +73,7 @@ func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 // []result, or an error if it was not applied.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	answers := make([]any, len(logs))
-	mayApply := f.awaitRoom(logs)
+	mayApply := f.awaitRoom(func() bool { return haveCommands(logs) })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var err error
@@ -103,12 +103,12 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	return answers
 }
 
-// awaitRoom returns when there is disk space to apply into, false if the member
-// stops before. Raft hands out some batches more meanwhile and then waits too;
+// awaitRoom returns when there is disk space for what needs some, false if the
+// member stops before. Raft hands out some batches more meanwhile and then waits too;
 // a leader has stopped to propose by then, and a follower looks slow. It is not
 // done under the lock: what is applied can be listed and copied.
-func (f *fsm) awaitRoom(logs []*raft.Log) bool {
-	for f.room.Look() == room.None && haveCommands(logs) {
+func (f *fsm) awaitRoom(needed func() bool) bool {
+	for f.room.Look() == room.None && needed() {
 		changed := f.room.Changed()
 		if f.room.Level() != room.None {
 			break

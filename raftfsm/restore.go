@@ -63,8 +63,12 @@ func (f *fsm) raiseFloor(index uint64) {
 }
 
 // Restore implements raft.FSM: it installs the snapshot that a leader sent. What
-// the targets lack is fetched later, outside of Raft.
+// the targets lack is fetched later, outside of Raft. Before it everything is made
+// durable, which takes disk space.
 func (f *fsm) Restore(r io.ReadCloser) error {
+	if !f.awaitRoom(func() bool { return true }) {
+		return errStopped
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failed {

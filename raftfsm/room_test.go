@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -226,6 +228,27 @@ func TestApplyWaitsForAFile(t *testing.T) {
 	f.room.Look()
 	if got := (<-answered)[0].([]result); got[0].err != nil || *failed != nil || fs.rows(t, "t1", "a") != 1 {
 		t.Errorf("with space again: %+v, %v", got, *failed)
+	}
+}
+
+// A follower without space takes no snapshot in, and does not end over one that it
+// has received: what it has not committed could not be made durable first.
+func TestInstallationWaitsForSpace(t *testing.T) {
+	c, s := fullCluster(t, 1)
+	m := c.leader()
+	s.set(nothing, m)
+	sink, err := m.group.stores.snapshots.Create(raft.SnapshotVersionMax, 10, 1, raft.Configuration{}, 1, m.group.transport)
+	if !errors.Is(err, room.ErrFull) {
+		t.Errorf("began to receive: %v, %v", sink, err)
+	}
+	f, failed := alone(t, newFilesFor(t))
+	dead := make(chan struct{})
+	f.room, f.dead = s.of(m.id), dead
+	restored := make(chan error, 1)
+	go func() { restored <- f.Restore(io.NopCloser(strings.NewReader("not a snapshot"))) }()
+	close(dead)
+	if err := <-restored; !errors.Is(err, errStopped) || *failed != nil {
+		t.Errorf("restored with %v, failed with %v", err, *failed)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"celld/store/room"
 )
 
 // snapshots is the snapshot store: Raft's own on disk, in whose place a follower
@@ -33,6 +35,15 @@ func openSnapshots(dir string, space Space, logger hclog.Logger) (*snapshots, er
 		err = errors.Join(err, os.RemoveAll(path))
 	}
 	return &snapshots{FileSnapshotStore: files, dir: dir, space: space}, err
+}
+
+// Create implements raft.SnapshotStore. Without disk space none is begun, neither
+// one of this member's nor one that a leader sends: Raft goes on and tries again.
+func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, members raft.Configuration, membersIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
+	if s.fsm.room.Look() == room.None {
+		return nil, s.fsm.room.Err()
+	}
+	return s.FileSnapshotStore.Create(version, index, term, members, membersIndex, trans)
 }
 
 // Open implements raft.SnapshotStore. The library opens a snapshot to send it, or

@@ -14,6 +14,8 @@
 // is absent, and this node leads, it hands leadership to a voter that lacks
 // nothing.
 //
+// A Fetcher takes nothing in that would use up its disk's reserve.
+//
 // Both hold one piece of a stream in memory for each transfer, and are limited in
 // bytes a second. A Server's pin is bounded in time: who takes less than a MiB a
 // second on the average is cut off.

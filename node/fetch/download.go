@@ -11,6 +11,7 @@ import (
 
 	"celld/gateway/problem"
 	"celld/raftfsm/cellfsm"
+	"celld/store/room"
 )
 
 // progressEvery is how often a long transfer is mentioned in the log.
@@ -57,6 +58,9 @@ func (f *Fetcher) download(ctx context.Context, p Peer, st *cellfsm.Staging, lea
 	if err != nil {
 		return head, err
 	}
+	if free, reserve := f.cfg.Room.Free(); free < reserve+uint64(in.head.bytes()) && reserve > 0 {
+		return head, fmt.Errorf("it has %d bytes: %w", in.head.bytes(), f.cfg.Room.Err())
+	}
 	to, err := os.OpenFile(st.Path(), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return head, err
@@ -85,6 +89,9 @@ func (f *Fetcher) copy(ctx context.Context, in *receiver, to io.Writer, stall *t
 		stall.Stop() // what this node makes it wait for is not the peer's
 		if err := f.limiter.WaitN(ctx, len(piece)); err != nil {
 			return err
+		}
+		if f.cfg.Room.Level() == room.None {
+			return f.cfg.Room.Err()
 		}
 		if _, err := to.Write(piece); err != nil {
 			return err

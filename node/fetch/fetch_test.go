@@ -26,6 +26,7 @@ import (
 	"celld/raftfsm/cellfsm"
 	"celld/raftfsm/mtls"
 	"celld/store"
+	"celld/store/room"
 	"celld/store/tenant"
 )
 
@@ -214,6 +215,40 @@ func TestFetch(t *testing.T) {
 	group.leads.Store(true)
 	group.behind.Store(1) // the first copy comes too late
 	run(t, lacks, group, serve(t, has, "n2", nil))
+	if lacks.digest() != has.digest() {
+		t.Error("what was fetched differs")
+	}
+}
+
+// What would use up the disk's reserve is not taken in, and leaves nothing.
+func TestFetchKeepsTheReserve(t *testing.T) {
+	has, lacks := pair(t, 50)
+	var free atomic.Uint64
+	disk, err := room.Open(room.Config{Dir: lacks.dir, Reserve: 4000, Usage: func(string) (room.Usage, error) {
+		return room.Usage{Free: free.Load(), Total: 1 << 30}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(disk.Close)
+	peer := serve(t, has, "n2", nil)
+	f := New(Config{
+		Space: lacks.space, Group: new(log), Peers: func() ([]Peer, error) { return []Peer{peer}, nil }, Room: disk, Logger: slog.New(slog.DiscardHandler),
+	})
+	for _, step := range []struct {
+		free uint64
+		full bool
+	}{{0, true}, {3000, true}, {20_000, true}, {10 << 20, false}} { // the file is larger than 16,000 bytes
+		free.Store(step.free)
+		disk.Look()
+		err := f.fetch(t.Context(), lacks.space.Absences()[0])
+		if errors.Is(err, room.ErrFull) != step.full || !step.full && err != nil {
+			t.Errorf("with %d bytes free: %v", step.free, err)
+		}
+		if all, err := os.ReadDir(filepath.Join(lacks.dir, "tenants", string(uid))); err != nil || len(all) != 1 {
+			t.Errorf("with %d bytes free there are %v, %v", step.free, all, err)
+		}
+	}
 	if lacks.digest() != has.digest() {
 		t.Error("what was fetched differs")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"celld/raftfsm/cellfsm"
 	"celld/store"
+	"celld/store/room"
 	"celld/store/tenant"
 )
 
@@ -36,11 +37,12 @@ type Peer struct {
 	Whole  func(context.Context) (bool, error) // asks whether it is ready and lacks nothing
 }
 
-// Config is what a Fetcher needs; all but Limits and Metrics is required.
+// Config is what a Fetcher needs; all but Room, Limits and Metrics is required.
 type Config struct {
 	Space   *cellfsm.Space
 	Group   Group
 	Peers   func() ([]Peer, error) // the other nodes, as they are now
+	Room    *room.Room             // what the node's disk has left; nil for no end of it
 	Limits  Limits
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer // nil for none
@@ -171,6 +173,9 @@ var errAlone = errors.New("the cell has no other replica, so the tenant stays ab
 
 // fetch makes one attempt: every other node is asked once, beginning anywhere.
 func (f *Fetcher) fetch(ctx context.Context, a cellfsm.Absence) (err error) {
+	if f.cfg.Room.Level() != room.Ample {
+		return f.cfg.Room.Err()
+	}
 	peers, err := f.cfg.Peers()
 	if err != nil {
 		return err
