@@ -36,16 +36,21 @@ func (c *Client) Call(ctx context.Context, r *Request, w http.ResponseWriter) er
 		if err != nil {
 			return notTaken(err)
 		}
-		err = a.open(ctx, l, r, deadline)
-		if err == nil {
-			err = a.converse(ctx, l, r, w)
-		}
-		<-l.slots
+		err = a.on(ctx, l, r, deadline, w)
 		if !errors.Is(err, errDrained) || errors.Is(err, ErrNotTaken) {
 			return err
 		}
 		// The connection was just about to end; nothing was sent on it.
 	}
+}
+
+// on asks on one connection, in whose slots it has a place, and gives that back.
+func (a *asking) on(ctx context.Context, l *link, r *Request, deadline time.Time, w http.ResponseWriter) error {
+	defer func() { <-l.slots }()
+	if err := a.open(ctx, l, r, deadline); err != nil {
+		return err
+	}
+	return a.converse(ctx, l, r, w)
 }
 
 // enter takes a place among the requests of a connection.
@@ -99,41 +104,28 @@ func (a *asking) open(ctx context.Context, l *link, r *Request, deadline time.Ti
 		flags = flagEnd
 	}
 	a.begin(int(l.peer.window)-len(first), window, deadline)
-	for how := inTurn; ; how = released {
-		wait, err := l.open(a.stream, flags, a.head, first, how)
-		switch {
-		case errors.Is(err, errDrained):
-			return err
-		case err != nil:
-			return notTaken(err)
-		case wait == nil:
-			return nil
-		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			l.out.leave(wait)
-			return notTaken(context.Cause(ctx))
-		}
-	}
+	return l.enqueue(ctx, a.stream, flags, a.head, first)
 }
 
-// converse sends the rest of the body and takes the answer.
-func (a *asking) converse(ctx context.Context, l *link, r *Request, w http.ResponseWriter) error {
-	var err error
+// converse sends the rest of the body and takes the answer. However it ends, by a
+// panic of the body's or of w's too, the connection does not know a any more: what
+// still comes must not meet a's next request.
+func (a *asking) converse(ctx context.Context, l *link, r *Request, w http.ResponseWriter) (err error) {
+	whole := false
+	defer func() {
+		if !whole {
+			l.reset(a.stream, causeGone)
+		}
+		l.remove(a.stream)
+	}()
 	if r.Stream != nil {
 		err = a.sendFrom(ctx, l, r.Stream)
 	} else if rest := r.Body[min(len(r.Body), maxChunk):]; len(rest) > 0 {
 		err = a.send(ctx, l, rest, true)
 	}
-	whole := false
 	if err == nil || errors.Is(err, errAnswered) {
 		whole, err = a.receive(ctx, l, w)
 	}
-	if !whole {
-		l.reset(a.stream, causeGone)
-	}
-	l.remove(a.stream)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -292,6 +293,83 @@ func TestReadsFailWithTheirStream(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// panics is a writer that fails like a program with a mistake.
+type panics struct{ *httptest.ResponseRecorder }
+
+func (panics) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
+
+// TestPanicOfTheWriter: what still comes for a call that ended in a panic does not
+// meet the next one, and the call's place is free again.
+func TestPanicOfTheWriter(t *testing.T) {
+	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		echo(w, r)
+		w.(http.Flusher).Flush() // the rest of the answer comes by itself
+	}))
+	p.most = 1
+	for range 20 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was kept back")
+				}
+			}()
+			_ = p.Call(within(t), &Request{Method: "POST", Path: "/", Body: []byte("another's")}, panics{httptest.NewRecorder()})
+		}()
+		w := httptest.NewRecorder()
+		if err := p.Call(within(t), &Request{Method: "POST", Path: "/", Body: []byte("own")}, w); err != nil || w.Body.String() != "own" {
+			t.Fatalf("%v %q", err, w.Body)
+		}
+	}
+	l := (*p.links.Load())[0]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.slots) != 0 || len(l.streams) != 0 {
+		t.Errorf("%d places are taken and %d requests under way", len(l.slots), len(l.streams))
+	}
+}
+
+// TestTurnsOfARetiredConnection: requests that come to their turn when the
+// connection takes no more give it to whoever sends for one under way.
+func TestTurnsOfARetiredConnection(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	l := newLink(near, hello{version: version, streams: 10, window: window}, quick())
+	under := newStream()
+	if _, err := l.open(under, 0, []byte("0123"), make([]byte, maxQueue), inTurn); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() int {
+		l.out.mu.Lock()
+		defer l.out.mu.Unlock()
+		return len(l.out.waiting)
+	}
+	ctx := within(t)
+	opened, sent := make(chan error, 2*releases), make(chan error, 1)
+	for range cap(opened) {
+		go func() { opened <- l.enqueue(ctx, newStream(), flagEnd, []byte("0123"), nil) }()
+	}
+	for waiting() < cap(opened) {
+		runtime.Gosched()
+	}
+	go func() { sent <- l.send(frame{kind: kindData, stream: under.id}, []byte("more"), ctx.Done()) }()
+	for waiting() <= cap(opened) {
+		runtime.Gosched()
+	}
+	l.retire()
+	if l.out.take(nil, nil) == nil { // one write, which lets in some of them
+		t.Fatal("nothing to write")
+	}
+	for range cap(opened) {
+		if err := <-opened; !errors.Is(err, errDrained) {
+			t.Errorf("opened: %v", err)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+}
 
 // TestThousands of requests at once, each with its own answer.
 func TestThousands(t *testing.T) {

@@ -22,7 +22,7 @@ const (
 	maxHead    = 160 << 10 // of a request or an answer: more than any front door lets in
 	maxChunk   = 16 << 10  // of a body in one frame
 	maxFrame   = 4 + maxHead + maxChunk
-	maxHeaders = 64 // lines
+	maxHeaders = 96 // lines: more than any front door lets in
 	minWindow  = maxChunk
 	maxCredit  = 1 << 30
 	maxID      = 1<<32 - 1

@@ -1,6 +1,7 @@
 package hop
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -145,6 +146,33 @@ func (l *link) open(s *stream, flags byte, head, body []byte, how manner) (wait 
 		l.shut.Store(true)
 	}
 	return nil, nil
+}
+
+// enqueue opens a stream, as soon as there is room. An error says that nothing was
+// sent; a place in the queue goes to whoever is next.
+func (l *link) enqueue(ctx context.Context, s *stream, flags byte, head, body []byte) error {
+	var turn chan struct{}
+	for how := inTurn; ; how = released {
+		wait, err := l.open(s, flags, head, body, how)
+		if err != nil && turn != nil {
+			l.out.leave(turn)
+		}
+		switch {
+		case errors.Is(err, errDrained):
+			return err
+		case err != nil:
+			return notTaken(err)
+		case wait == nil:
+			return nil
+		}
+		select {
+		case <-wait:
+			turn = wait
+		case <-ctx.Done():
+			l.out.leave(wait)
+			return notTaken(context.Cause(ctx))
+		}
+	}
 }
 
 // send puts a frame and waits for room until done.
