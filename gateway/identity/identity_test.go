@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/golang-jwt/jwt/v5"
 
@@ -240,6 +241,22 @@ func TestCachesAreBounded(t *testing.T) {
 	}
 	if _, ok := c.get(500); ok {
 		t.Error("what was not used is still there")
+	}
+}
+
+// TestTokensArePartOfMore: a token that came as a part of a request's head does not
+// keep the rest of it in memory.
+func TestTokensArePartOfMore(t *testing.T) {
+	p := newPair(t)
+	token := p.sign(t, member())
+	head := token + strings.Repeat("x", 1<<16)
+	if _, err := p.verifier.Verify(head[:len(token)]); err != nil {
+		t.Fatal(err)
+	}
+	for kept := range p.verifier.known.young {
+		if unsafe.StringData(kept) == unsafe.StringData(head) {
+			t.Error("the whole head is kept")
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -75,7 +76,7 @@ func (v *Verifier) Verify(token string) (Context, error) {
 		return Context{}, ErrBadContext.Because(err)
 	}
 	if !ok {
-		v.known.put(token, known)
+		v.known.put(strings.Clone(token), known) // it may be a part of something large
 	}
 	return known.context, nil
 }
