@@ -55,6 +55,9 @@ func (g *Gateway) forward(x *exchange, r *http.Request) error {
 	err := g.ask(r.Context(), t, x)
 	x.attempts, x.node = t.attempts, t.node
 	if err != nil && x.status != 0 {
+		if r.Context().Err() == nil { // else it is the client that went
+			x.err = err
+		}
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}
 	return err

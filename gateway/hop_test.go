@@ -47,6 +47,12 @@ func TestHop(t *testing.T) {
 			if got := c.all(); len(got) != 1 || len(got[0].header.Get("Idempotency-Key")) < 20 {
 				t.Errorf("no key was made: %+v", got)
 			}
+			// As many header lines as the front door lets in, and the gateway's own.
+			many := strings.Repeat("Accept: application/json\r\n", maxHeaders-1)
+			if a := w.raw(t, "GET "+invoice+" HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer "+w.tokens["U7"]+"\r\n"+many+"\r\n"); !strings.HasPrefix(a, "HTTP/1.0 200 ") {
+				t.Errorf("with many header lines: %s", a)
+			}
+			c.all()
 			// A problem of the cell's comes back as it is.
 			c.nodes["n1"].next(refuse(fault.New(fault.Precondition, "version-mismatch", "stale").With("currentVersion", 9)))
 			a = w.call(t, "F7", "PUT", invoice, bodyOf("updateInvoice")).want(t, 412)
@@ -88,7 +94,7 @@ func TestRetries(t *testing.T) {
 		{"busy once", []http.HandlerFunc{refuse(raftfsm.ErrBusy)}, 201, "", 2},
 		{"busy for long", []http.HandlerFunc{refuse(raftfsm.ErrBusy), refuse(raftfsm.ErrBusy), refuse(raftfsm.ErrBusy)}, 503, "busy", 3},
 		{"unknown, then a refusal", []http.HandlerFunc{unsure, refuse(fault.New(fault.Conflict, "reference-taken", ""))}, 409, "reference-taken", 2},
-		{"unknown, then something else", []http.HandlerFunc{unsure, refuse(fault.New(fault.Unavailable, "disk-full", ""))}, 503, "outcome-unknown", 2},
+		{"unknown, then something else", []http.HandlerFunc{unsure, refuse(fault.New(fault.Unavailable, "something-else", ""))}, 503, "outcome-unknown", 2},
 		{"a refusal", []http.HandlerFunc{refuse(fault.New(fault.Impossible, "unknown-customer", ""))}, 422, "unknown-customer", 1},
 		{"a context that is refused", []http.HandlerFunc{refuse(identity.ErrBadContext)}, 201, "", 2},
 		{"a context that is never taken", []http.HandlerFunc{refuse(identity.ErrBadContext), refuse(identity.ErrBadContext), refuse(identity.ErrBadContext)}, 503, "cell-unreachable", 3},
@@ -204,6 +210,23 @@ func TestRetries(t *testing.T) {
 	})
 }
 
+// TestNoLongerAMember: whoever may not ask again does not learn that their write
+// came to nothing, because it may not have.
+func TestNoLongerAMember(t *testing.T) {
+	w, c := fakeWorld(t, nil)
+	c.nodes["n1"].next(func(rw http.ResponseWriter, r *http.Request) {
+		w.call(t, "U7", "DELETE", "/tenants/T7/members/U9", nil).want(t, 204)
+		refuse(raftfsm.ErrUnknown)(rw, r)
+	})
+	if a := w.call(t, "U9", "POST", "/tenants/T7/invoices", bodyOf("createInvoice")).want(t, 503); a.problem(t) != "outcome-unknown" {
+		t.Errorf("answered %s", a.body)
+	}
+	w.call(t, "U9", "POST", "/tenants/T7/invoices", bodyOf("createInvoice")).want(t, 404)
+	if got := c.all(); len(got) != 1 {
+		t.Errorf("the cell was asked %d times", len(got))
+	}
+}
+
 // TestLostNodes: nodes that do not answer are passed over, and a request that may
 // have arrived is not called undone.
 func TestLostNodes(t *testing.T) {
@@ -239,11 +262,18 @@ func TestLostNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.Header.Set("Authorization", "Bearer "+w.tokens["U7"])
+		req.Header.Set("X-Request-Id", "half")
 		resp, err := w.client.Do(req)
 		if err == nil {
 			defer resp.Body.Close()
 			t.Errorf("the client saw a whole answer of %d bytes", resp.ContentLength)
 		}
+		w.eventually(t, "the log tells of it", func() error {
+			if log := w.log.String(); !strings.Contains(log, `"request_id":"half","method":"GET"`) || !strings.Contains(log, `"reason":"cell-unreachable"`) {
+				return errors.New(log)
+			}
+			return nil
+		})
 	})
 	t.Run("nobody there", func(t *testing.T) {
 		w.register(t, c, c.serveRemotely(t, w)) // other ports, known to the directory

@@ -237,6 +237,11 @@ func (g *Gateway) operatorRemoveNode(o *operation) error {
 	if err != nil {
 		return err
 	}
+	// The audit first: once the cell has been told, the node goes, whether or not this
+	// call comes to its end.
+	if err := g.record(o, directory.AuditEntry{Subject: string(from.Name) + "/" + name, Detail: in.Reason}); err != nil {
+		return err
+	}
 	lead, err := g.tellLeader(o.r.Context(), from.Name, "/internal/members/"+name+"/remove", struct{}{})
 	if err != nil {
 		return err
@@ -246,8 +251,6 @@ func (g *Gateway) operatorRemoveNode(o *operation) error {
 		if _, err := g.dir.RemoveNode(o.r.Context(), o.by, key, from.Name, name, in.Reason); err != nil {
 			return err
 		}
-	} else if err := g.record(o, directory.AuditEntry{Subject: string(from.Name) + "/" + name, Detail: in.Reason}); err != nil {
-		return err
 	}
 	out := nodeChangeJSON{Cell: from.Name, Node: name, Address: address, State: nodeRemoved, Leader: lead.Applied}
 	for _, m := range lead.Members {

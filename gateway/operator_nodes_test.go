@@ -44,7 +44,7 @@ func TestOperatorNodes(t *testing.T) {
 	}
 
 	c.set(func() { c.refuses = fault.New(fault.Conflict, "quorum-at-risk", "no") })
-	if a := w.operator(t, "POST", "/cells/C2/nodes/n2/remove", map[string]any{}).want(t, 409); a.problem(t) != "quorum-at-risk" || known() != 3 {
+	if a := w.operator(t, "POST", "/cells/C2/nodes/n2/remove", map[string]any{"reason": "a first attempt"}).want(t, 409); a.problem(t) != "quorum-at-risk" || known() != 3 {
 		t.Errorf("%s", a.body)
 	}
 	c.set(func() { c.refuses = nil })
@@ -74,7 +74,7 @@ func TestOperatorNodes(t *testing.T) {
 	}
 
 	rows := w.operator(t, "GET", "/audit?limit=500", nil).want(t, 200).body
-	for _, row := range []string{`127.0.0.1:1: more of them`, `worn out`} {
+	for _, row := range []string{`127.0.0.1:1: more of them`, `worn out`, `a first attempt`} {
 		if !strings.Contains(rows, row) {
 			t.Errorf("the audit lacks %s", row)
 		}

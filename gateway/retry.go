@@ -76,12 +76,15 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 	unsure, redirected := false, false
 	for {
 		c, who, err := t.target(t.attempts > 0)
-		if err != nil {
-			return settle(err, unsure)
+		var token string
+		if err == nil {
+			token, err = g.signer.Sign(who)
 		}
-		token, err := g.signer.Sign(who)
+		if err != nil && unsure {
+			return raftfsm.ErrUnknown.Because(err) // who may not ask again does not learn the outcome
+		}
 		if err != nil {
-			return err
+			return settle(err, false)
 		}
 		t.inner.Header[identity.Header] = []string{token}
 		n := c.pick(t.any, failed)
