@@ -16,9 +16,12 @@ import (
 var ErrTooOld = errors.New("the copy is older than this member's log")
 
 const (
-	// roundEntries is how many log entries one round of catching up reads, and
-	// commits together at the most.
-	roundEntries = 512
+	// A round of catching up reads at most roundEntries log entries, and commits at
+	// most roundCommands of their commands together, or as many as come in one entry
+	// more than roundBytes.
+	roundEntries  = 512
+	roundCommands = 2048
+	roundBytes    = 8 << 20
 	// lastEntries is how many entries may be left for the last stretch, which
 	// holds apply up.
 	lastEntries = 64
@@ -46,59 +49,71 @@ func (f *fsm) catchUp(ctx context.Context, logs raft.LogStore, target string, fi
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		end := min(f.progress.applied.Load(), at+roundEntries)
-		if err := f.applyLog(logs, target, file, at, end); err != nil {
+		var err error
+		if at, err = f.applyLog(logs, target, file, at, min(f.progress.applied.Load(), at+roundEntries)); err != nil {
 			return err
 		}
-		at = end
+		// Nothing else moves what was written into the file, and place would do all
+		// of it while apply stands still.
+		if err = file.Checkpoint(); err != nil {
+			return err
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failed {
 		return errStopped
 	}
-	if err := f.applyLog(logs, target, file, at, f.progress.applied.Load()); err != nil {
-		return err
+	for applied := f.progress.applied.Load(); at < applied; {
+		var err error
+		if at, err = f.applyLog(logs, target, file, at, applied); err != nil {
+			return err
+		}
 	}
 	return place()
 }
 
 // applyLog applies a target's commands of the entries behind from, up to and
-// including to, which are committed. Marks are left out: they were told when they
-// were applied.
-func (f *fsm) applyLog(logs raft.LogStore, target string, file *store.File, from, to uint64) (err error) {
+// including to, which are committed, or fewer: up to and including reached. Marks
+// are left out: they were told when they were applied.
+func (f *fsm) applyLog(logs raft.LogStore, target string, file *store.File, from, to uint64) (reached uint64, err error) {
 	if from < f.floor.Load() {
-		return ErrTooOld
+		return from, ErrTooOld
 	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("catch %q up: panic: %v\n%s", target, p, debug.Stack())
 		}
 	}()
-	w := &work{target: target}
-	for index := from + 1; index <= to; index++ {
+	w, size := &work{target: target}, 0
+	for reached = from; reached < to && len(w.steps) < roundCommands && size < roundBytes; reached++ {
+		index := reached + 1
 		var l raft.Log
 		if err := logs.GetLog(index, &l); err != nil {
 			if from < f.floor.Load() { // cut meanwhile
-				return ErrTooOld
+				return from, ErrTooOld
 			}
-			return fmt.Errorf("read log entry %d: %w", index, err)
+			return from, fmt.Errorf("read log entry %d: %w", index, err)
 		}
 		if l.Type != raft.LogCommand {
 			continue
 		}
 		e, err := decodeEntry(l.Data)
 		if err != nil {
-			return fmt.Errorf("entry %d: %w", index, err)
+			return from, fmt.Errorf("entry %d: %w", index, err)
 		}
+		before := len(w.steps)
 		for i := range e.Commands {
 			if c := &e.Commands[i]; c.Target == target && !f.isMark(c) {
 				w.steps = append(w.steps, step{index: index, command: c, result: new(result)})
 			}
 		}
+		if len(w.steps) > before {
+			size += len(l.Data) // all of it stays in memory
+		}
 	}
 	if len(w.steps) == 0 {
-		return nil
+		return reached, nil
 	}
-	return f.applySteps(file, w)
+	return reached, f.applySteps(file, w)
 }
