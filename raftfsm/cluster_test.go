@@ -64,7 +64,7 @@ type files struct {
 	open map[string]*store.File
 
 	failing   func(target string) error                  // local failures of Acquire
-	install   func(step string) error                    // before each step of Install
+	install   func(step string) error                    // atInstall; under mu
 	onAcquire func(target string)                        // sees every Acquire
 	onSync    func() error                               // in place of the sync when set
 	handler   func(tx *store.Tx, c *Command) (err error) // cmdFail
@@ -192,11 +192,21 @@ func (fs *files) Installed(in Installation) (bool, error) {
 	return (in.ID == "" || in.ID == string(done)) && f.Control().Applied >= in.OwnIndex(), nil
 }
 
+// atInstall has fn called before each step of Install, by a member that may run.
+func (fs *files) atInstall(fn func(step string) error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.install = fn
+}
+
 func (fs *files) step(name string) error {
-	if fs.install == nil {
+	fs.mu.Lock()
+	fn := fs.install
+	fs.mu.Unlock()
+	if fn == nil {
 		return nil
 	}
-	return fs.install(name)
+	return fn(name)
 }
 
 func (fs *files) Install(in Installation) error {

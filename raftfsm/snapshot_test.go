@@ -115,13 +115,13 @@ func TestInstallFailsAtEveryStep(t *testing.T) {
 	leader := c.leader()
 	for fail := 0; ; fail++ {
 		step, failed := 0, false
-		late.files.install = func(name string) error {
+		late.files.atInstall(func(name string) error {
 			if step++; step-1 == fail {
 				failed = true
 				return fmt.Errorf("step %q fails", name)
 			}
 			return nil
-		}
+		})
 		err := c.start(late, false)
 		if err == nil && fail == 0 {
 			err = <-late.group.Failed() // the leader sends it to a running member
@@ -136,7 +136,7 @@ func TestInstallFailsAtEveryStep(t *testing.T) {
 			t.Fatalf("step %d: stopped with %v", fail, err)
 		}
 	}
-	late.files.install = nil
+	late.files.atInstall(nil)
 	c.settled(index)
 	c.heal(late, leader)
 	c.same("", "t0", "t1", "t2", "t3")
