@@ -75,18 +75,13 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 	var last *fault.Error // what the client is told when time is up
 	unsure, redirected := false, false
 	for {
-		c, who, err := t.target(t.attempts > 0)
-		var token string
-		if err == nil {
-			token, err = g.signer.Sign(who)
-		}
+		c, err := g.vouch(t)
 		if err != nil && unsure {
 			return raftfsm.ErrUnknown.Because(err) // who may not ask again does not learn the outcome
 		}
 		if err != nil {
 			return settle(err, false)
 		}
-		t.inner.Header[identity.Header] = []string{token}
 		n := c.pick(t.any, failed)
 		// If the first node answers at once, as nearly always, the request needs no
 		// timer here.
@@ -142,6 +137,20 @@ func (g *Gateway) ask(ctx context.Context, t *task, w http.ResponseWriter) error
 			}
 		}
 	}
+}
+
+// vouch finds the cell to ask, and signs for the request there.
+func (g *Gateway) vouch(t *task) (*cell, error) {
+	c, who, err := t.target(t.attempts > 0)
+	if err != nil {
+		return nil, err
+	}
+	token, err := g.signer.Sign(who)
+	if err != nil {
+		return nil, err
+	}
+	t.inner.Header[identity.Header] = []string{token}
+	return c, nil
 }
 
 // attempt bounds one try of a node elsewhere. One in this process does not
