@@ -148,7 +148,14 @@ func (t *torture) away(ctx context.Context) (string, error) {
 	}
 	what := fmt.Sprintf("%s was away", node)
 	if t.rand.IntN(2) == 0 {
-		return what, awake()
+		alone := t.measured()
+		if err := awake(); err != nil {
+			return "", err
+		}
+		if _, err := t.w.awaitWhole(ctx); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%s; writes without it: %s; while it caught up: %s", what, alone, t.measured()), nil
 	}
 	name := t.rarest(catchingUp)
 	reached, err := t.arm(name, 0)
@@ -159,6 +166,15 @@ func (t *torture) away(ctx context.Context) (string, error) {
 		return what + fmt.Sprintf(" and died at %s", name), nil
 	}
 	return what + fmt.Sprintf("; %s was not reached", name), nil
+}
+
+// measured is how long writes took since the last time.
+func (t *torture) measured() latency {
+	t.writers.pause()
+	defer t.writers.resume()
+	l := t.writers.reset()
+	t.slowest = max(t.slowest, l.slowest)
+	return l
 }
 
 // damage kills a node and writes over a page in the middle of a tenant's file

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,9 +23,9 @@ type ledger struct {
 	tenant   string
 	customer int64
 	c        *client.Client
-	ids      []int64 // by the number in the reference; read only while the writer is paused
-	checked  int     // that many of ids are known to be there
-	slowest  time.Duration
+	ids      []int64         // by the number in the reference; read only while the writer is paused
+	checked  int             // that many of ids are known to be there
+	took     []time.Duration // by each write since reset
 }
 
 // writers write into all ledgers until stopped; pause waits until none of them
@@ -103,21 +104,33 @@ func (w *writers) write(l *ledger) error {
 			return err
 		}
 	}
-	l.slowest = max(l.slowest, time.Since(began))
+	l.took = append(l.took, time.Since(began))
 	l.ids = append(l.ids, made.InvoiceID)
 	w.acked.Add(1)
 	w.lastAck.Store(time.Now().UnixNano())
 	return nil
 }
 
-// slowest is how long the slowest write took since the last call. The writers are
-// paused.
-func (w *writers) slowest() (longest time.Duration) {
+// latency is how long writes took.
+type latency struct{ median, p95, slowest time.Duration }
+
+func (l latency) String() string {
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	return fmt.Sprintf("p50 %.1f, p95 %.1f, max %.1f ms", ms(l.median), ms(l.p95), ms(l.slowest))
+}
+
+// reset forgets how long writes took and says it. The writers are paused.
+func (w *writers) reset() latency {
+	var all []time.Duration
 	for _, l := range w.ledgers {
-		longest = max(longest, l.slowest)
-		l.slowest = 0
+		all = append(all, l.took...)
+		l.took = l.took[:0]
 	}
-	return longest
+	if len(all) == 0 {
+		return latency{}
+	}
+	slices.Sort(all)
+	return latency{all[len(all)/2], all[len(all)*95/100], all[len(all)-1]}
 }
 
 // pause waits for the writes under way; resume lets the writers go on.

@@ -107,7 +107,7 @@ func (t *torture) cycle(ctx context.Context, n int) error {
 	if err := t.settled(ctx, some, false); err != nil {
 		return fmt.Errorf("after %s: %w", what, err)
 	}
-	slowest := t.writers.slowest()
+	slowest := t.writers.reset().slowest
 	t.slowest = max(t.slowest, slowest)
 	fmt.Fprintf(t.out, "%4d  %-9s  %s; %d acknowledged, all there, the slowest after %.1f s; replicas equal\n",
 		n, kind, what, t.writers.acked.Load()-before, slowest.Seconds())
