@@ -34,6 +34,9 @@ type nodeStatus struct {
 	OpenTenants int            `json:"openTenants"`
 	ServerID    string         `json:"serverId"`
 	Absent      int            `json:"absent"`
+	DiskFree    uint64         `json:"diskFree"`
+	DiskReserve uint64         `json:"diskReserve"`
+	HasRoom     bool           `json:"hasRoom"`
 	Members     []memberStatus `json:"members"`
 }
 
@@ -65,6 +68,9 @@ type nodeJSON struct {
 	Absent      int    `json:"absent"` // tenants that it has to fetch
 	Voter       bool   `json:"voter"`  // whether it counts for the cell's majority, as it knows itself
 	ServerID    string `json:"serverId"`
+	DiskFree    uint64 `json:"diskFree"`    // bytes, for its data; 0 if it keeps no reserve
+	DiskReserve uint64 `json:"diskReserve"` // bytes; with less it takes on no writes
+	HasRoom     bool   `json:"hasRoom"`     // whether it takes on writes
 	Problem     string `json:"problem,omitempty"`
 }
 
@@ -119,6 +125,7 @@ func (g *Gateway) probe(ctx context.Context, c *cell, n *node) nodeJSON {
 		return out
 	}
 	out.ServerID, out.Absent = s.ServerID, s.Absent
+	out.DiskFree, out.DiskReserve, out.HasRoom = s.DiskFree, s.DiskReserve, s.HasRoom
 	if m, found := s.member(n.name); found && m.ID == s.ServerID {
 		out.Voter = m.Voter
 	}
@@ -130,6 +137,8 @@ func (g *Gateway) probe(ctx context.Context, c *cell, n *node) nodeJSON {
 		out.Healthy, out.Problem = false, "it belongs to another cell of this name: its cell key is not the registered one"
 	case !s.Ready:
 		out.Problem = "it is not ready: it replays its log, or knows no leader"
+	case !s.HasRoom:
+		out.Problem = "its disk is full, or below the reserve: it takes on no writes; free space on it"
 	}
 	return out
 }

@@ -73,7 +73,7 @@ func (f *fsm) Apply(l *raft.Log) any { return f.ApplyBatch([]*raft.Log{l})[0] }
 // []result, or an error if it was not applied.
 func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	answers := make([]any, len(logs))
-	mayApply := f.awaitRoom(func() bool { return haveCommands(logs) })
+	mayApply := f.awaitRoom(func() bool { return haveCommands(logs) && !f.inMemory(logs) })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var err error
@@ -117,6 +117,31 @@ func (f *fsm) awaitRoom(needed func() bool) bool {
 		case <-changed:
 		case <-f.dead:
 			return false
+		}
+	}
+	return true
+}
+
+// inMemory reports whether a batch can be applied without a byte of disk: its
+// targets' files are open and their transactions stay open. A leader that has run
+// out of space then still applies what was committed before, and serves reads.
+func (f *fsm) inMemory(logs []*raft.Log) bool {
+	space, ok := f.space.(Resident)
+	if !ok {
+		return false
+	}
+	for _, l := range logs {
+		if l.Type != raft.LogCommand {
+			continue
+		}
+		e, err := decodeEntry(l.Data)
+		if err != nil {
+			return true // apply says what is wrong with it
+		}
+		for i := range e.Commands {
+			if c := &e.Commands[i]; c.Target == "" || !space.Resident(c.Target) {
+				return false
+			}
 		}
 	}
 	return true
@@ -235,9 +260,10 @@ func (f *fsm) applyTo(w *work) (err error) {
 	return f.pass(w)
 }
 
-// acquire waits while every file that is open holds a transaction that cannot
-// commit for want of disk space. The batch has begun by then, so it waits under
-// the lock.
+// acquire waits while a file cannot be opened for want of disk space, or because
+// every file that is open holds a transaction that cannot commit for want of it:
+// that one replica's disk is full refuses no command. The batch has begun by then,
+// so it waits under the lock.
 func (f *fsm) acquire(target string) (*store.File, func(), error) {
 	file, release, err := f.space.Acquire(target)
 	for errors.Is(err, room.ErrFull) && f.room != nil {

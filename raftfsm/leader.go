@@ -63,13 +63,18 @@ func (l *leader) now() *leadership {
 	return ls
 }
 
+// maxLeaderRetry bounds how long a new leader waits before it logs an empty entry again.
+const maxLeaderRetry = time.Minute
+
 func (l *leader) follow() {
 	defer close(l.finished)
 	defer l.end()
+	wait := l.retry
 	for {
 		select {
 		case leads := <-l.raft.LeaderCh():
 			l.turn(leads)
+			wait = l.retry
 			continue
 		case <-l.stopping:
 			return
@@ -80,18 +85,21 @@ func (l *leader) follow() {
 		if ls := l.current.Load(); ls != nil && !ls.isConfirmed() {
 			done, next := l.progress.appliedIn(ls.term)
 			if done {
-				ls.since = time.Now()
+				ls.since, wait = time.Now(), l.retry
 				close(ls.confirmed)
 			} else {
 				applied = next
-				// Raft refuses entries while leadership is being handed over.
+				// Raft refuses entries while leadership is being handed over. Less and less
+				// often: where apply waits, for disk space, each of them is logged and waits too.
 				l.raft.Apply(assembleEntry(nil), 0)
-				again = time.After(l.retry)
+				again = time.After(wait)
+				wait = min(2*wait, maxLeaderRetry)
 			}
 		}
 		select {
 		case leads := <-l.raft.LeaderCh():
 			l.turn(leads)
+			wait = l.retry
 		case <-applied:
 		case <-again:
 		case <-l.stopping:

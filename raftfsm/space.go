@@ -47,6 +47,13 @@ type Space interface {
 	Install(s Installation) error
 }
 
+// Resident is a Space that can tell for which targets commands are applied without
+// disk space, for as long as there is none: their files are open, and what is not
+// committed waits in memory.
+type Resident interface {
+	Resident(target string) bool
+}
+
 // Installation is a snapshot that a leader sent. The group's own file lies,
 // complete and durable, at Own, on the same file system as the group's Dir.
 type Installation struct {

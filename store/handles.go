@@ -196,6 +196,9 @@ func (h *Handles) open(key, path string) (*File, error) {
 	}
 	f, err := Open(path, h.schema)
 	if err != nil {
+		if h.disk.Look() == room.None { // SQLite makes files beside it
+			return nil, h.disk.Err().Because(err)
+		}
 		return nil, err
 	}
 	f.slots, f.share = h.slots, h.share
@@ -422,6 +425,23 @@ func (h *Handles) Applied(key string) (index uint64, known bool) {
 	}
 	index, known = h.rest[key]
 	return index, known
+}
+
+// Holds reports whether key's file is open and commits later than it is updated:
+// while disk has no room, updates of it wait in memory.
+func (h *Handles) Holds(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.byKey[key]
+	if e == nil || h.behind == nil || h.disk == nil {
+		return false
+	}
+	select {
+	case <-e.ready:
+		return e.err == nil
+	default:
+		return false
+	}
 }
 
 // Open is how many files are open now.

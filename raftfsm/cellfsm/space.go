@@ -123,6 +123,11 @@ func (s *Space) look(c *raftfsm.Command, m raftfsm.Mark, index uint64, f *store.
 // before the first Acquire.
 func (s *Space) KeepRoom(disk *room.Room) { s.tenants.KeepRoom(disk) }
 
+// Resident implements raftfsm.Resident.
+func (s *Space) Resident(target string) bool {
+	return s.IsAbsent(tenant.UID(target)) || s.tenants.Holds(target)
+}
+
 func (s *Space) cellPath() string { return filepath.Join(s.dir, "cell.db") }
 
 func (s *Space) path(uid tenant.UID, folder string) string {

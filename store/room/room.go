@@ -200,7 +200,7 @@ func (r *Room) Free() (free, reserve uint64) {
 }
 
 // Err is ErrFull, with what is missing where as its cause.
-func (r *Room) Err() error {
+func (r *Room) Err() *fault.Error {
 	free, reserve := r.Free()
 	return ErrFull.Because(fmt.Errorf("%s: the file system of %s has %d bytes free and needs %d", r.cfg.Member, r.cfg.Dir, free, reserve+reserve/8))
 }

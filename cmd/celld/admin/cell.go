@@ -50,7 +50,8 @@ func (s *session) showCell(doc document) error {
 		return err
 	}
 	return printTable(s.out, nodes, []column{{"NODE", "node"}, {"ADDRESS", "address"}, {"HEALTHY", "healthy"},
-		{"VOTER", "voter"}, {"LEADER", "leader"}, {"TERM", "term"}, {"APPLIED", "appliedIndex"}, {"OPEN TENANTS", "openTenants"}, {"PROBLEM", "problem"}})
+		{"VOTER", "voter"}, {"LEADER", "leader"}, {"TERM", "term"}, {"APPLIED", "appliedIndex"}, {"OPEN TENANTS", "openTenants"},
+		{"FREE BYTES", "diskFree"}, {"RESERVE BYTES", "diskReserve"}, {"PROBLEM", "problem"}})
 }
 
 type cellCreate struct {

@@ -42,8 +42,13 @@ type written struct {
 
 // write sends one invoice under one key until it is acknowledged.
 func write(ctx context.Context, c caller, invoices, reference string, customer int64) (written, error) {
+	return writeBody(ctx, c, invoices, reference, invoiceBody(customer))
+}
+
+// writeBody is write for an invoice with a body of its own.
+func writeBody(ctx context.Context, c caller, invoices, reference string, body object) (written, error) {
 	out := written{reference: reference}
-	r := request{method: http.MethodPost, path: invoices, key: reference, body: invoiceBody(customer).with(object{"reference": reference})}
+	r := request{method: http.MethodPost, path: invoices, key: reference, body: body.with(object{"reference": reference})}
 	for try := 0; ; try++ {
 		a, err := c.try(ctx, r)
 		switch {
