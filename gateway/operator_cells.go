@@ -137,7 +137,7 @@ func (g *Gateway) probe(ctx context.Context, c *cell, n *node) nodeJSON {
 		out.Healthy, out.Problem = false, "it belongs to another cell of this name: its cell key is not the registered one"
 	case !s.Ready:
 		out.Problem = "it is not ready: it replays its log, or knows no leader"
-	case !s.HasRoom:
+	case !s.HasRoom && s.DiskReserve > 0:
 		out.Problem = "its disk is full, or below the reserve: it takes on no writes; free space on it"
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"time"
 
 	"celld/cmd/celld/role"
 	"celld/cmd/celld/settings"
@@ -21,7 +22,7 @@ func (c *gatewayCommand) Run(ctx context.Context, out io.Writer) error {
 		return &usageError{err}
 	}
 	if c.processFlags.Check {
-		return c.sayGood(out)
+		return c.sayGood(out, c.Warning(time.Now()))
 	}
 	logger := newLogger(os.Stderr, c.Level())
 	return c.serve(ctx, logger, c.StopWithin, func() (process, error) {

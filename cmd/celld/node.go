@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"time"
 
 	"celld/cmd/celld/role"
 	"celld/cmd/celld/settings"
@@ -25,7 +26,7 @@ func (c *nodeCommand) Run(ctx context.Context, out io.Writer) error {
 		return &usageError{errors.New("--init forms a cell and join waits to be added to one: leave one of them out")}
 	}
 	if c.processFlags.Check {
-		return c.sayGood(out)
+		return c.sayGood(out, c.Warning(time.Now()))
 	}
 	logger := newLogger(os.Stderr, c.Level())
 	return c.serve(ctx, logger, c.StopWithin, func() (process, error) {

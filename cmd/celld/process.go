@@ -19,7 +19,13 @@ type processFlags struct {
 	UntilStdinEnds bool `help:"Stop when standard input ends, for whoever starts celld as a child."`
 }
 
-func (processFlags) sayGood(out io.Writer) error {
+// sayGood ends a check that found nothing wrong; warning is "" or what will be.
+func (processFlags) sayGood(out io.Writer, warning string) error {
+	if warning != "" {
+		if _, err := fmt.Fprintln(out, "warning:", warning); err != nil {
+			return err
+		}
+	}
 	_, err := fmt.Fprintln(out, "the settings are good")
 	return err
 }

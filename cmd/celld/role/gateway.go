@@ -81,12 +81,14 @@ type RunningGateway struct {
 	*gateway.Gateway
 	profiles profiles
 	room     *room.Room
+	unwatch  func() // of the certificate
 }
 
 // Close stops the gateway in its order. It bounds itself by the settings and does
 // not heed ctx.
 func (g *RunningGateway) Close(context.Context) error {
 	defer g.room.Close()
+	defer g.unwatch()
 	return errors.Join(g.Gateway.Close(), g.profiles.close())
 }
 
@@ -125,7 +127,12 @@ func Gateway(ctx context.Context, s settings.Gateway, o Options) (_ *RunningGate
 		}
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
 	}
+	unwatch, err := cfg.PKI.Watch(o.Logger, cfg.Metrics, time.Now)
+	if err != nil {
+		return nil, err
+	}
 	if cfg.Room, err = openRoom(ctx, s.Common, mtls.Gateway(s.Name), o.Logger, cfg.Metrics); err != nil {
+		unwatch()
 		return nil, err
 	}
 	var open listeners
@@ -133,6 +140,7 @@ func Gateway(ctx context.Context, s settings.Gateway, o Options) (_ *RunningGate
 		if err != nil {
 			err = errors.Join(err, open.close())
 			cfg.Room.Close()
+			unwatch()
 		}
 	}()
 	if cfg.Public, err = open.open("http", s.HTTP); err != nil {
@@ -144,7 +152,7 @@ func Gateway(ctx context.Context, s settings.Gateway, o Options) (_ *RunningGate
 	if cfg.Inner, err = open.open("inner", s.Inner); err != nil {
 		return nil, err
 	}
-	g := &RunningGateway{room: cfg.Room}
+	g := &RunningGateway{room: cfg.Room, unwatch: unwatch}
 	profiles, err := g.profiles.open(&open, s.Pprof)
 	if err != nil {
 		return nil, err

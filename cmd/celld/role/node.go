@@ -33,6 +33,7 @@ type RunningNode struct {
 	profiles profiles
 	tracked  *tracked
 	room     *room.Room
+	unwatch  func() // of the certificate; nil for nothing
 }
 
 // Node starts a node of checked settings. It waits for disk space, until ctx ends.
@@ -65,10 +66,16 @@ func Node(ctx context.Context, s settings.Node, o Options) (_ *RunningNode, err 
 	cfg.Metrics = n.tracked
 	defer func() {
 		if err != nil {
+			if n.unwatch != nil {
+				n.unwatch()
+			}
 			n.room.Close()
 			n.tracked.forget()
 		}
 	}()
+	if n.unwatch, err = cfg.PKI.Watch(o.Logger, cfg.Metrics, time.Now); err != nil {
+		return nil, err
+	}
 	if n.room, err = openRoom(ctx, s.Common, s.Cell+"/"+s.Name, o.Logger, cfg.Metrics); err != nil {
 		return nil, err
 	}
@@ -122,6 +129,7 @@ func (n *RunningNode) Close(ctx context.Context) error {
 		err = errors.Join(err, n.metrics.Close())
 		n.serving.Wait()
 	}
+	n.unwatch()
 	n.room.Close()
 	n.tracked.forget()
 	return err

@@ -81,6 +81,10 @@ func (p *problems) identity(dir, want string) {
 		p.addf("--identity: %w; celld ca issue writes such a folder", err)
 	case pki.Identity != want:
 		p.addf("--identity: %s holds the certificate of %s, this is %s", dir, pki.Identity, want)
+	default:
+		if err := pki.Check(time.Now()); err != nil {
+			p.addf("--identity: %s: %w", dir, err)
+		}
 	}
 }
 
@@ -104,6 +108,15 @@ func (c *Common) check(p *problems, identity string) {
 	if c.Election <= 0 {
 		p.addf("--election must be positive")
 	}
+}
+
+// Warning says that the identity's certificate ends soon, "" if it does not.
+func (c *Common) Warning(now time.Time) string {
+	pki, err := mtls.LoadDir(c.Identity)
+	if err != nil {
+		return "" // Check says it
+	}
+	return pki.Warning(now)
 }
 
 // Check says everything that is wrong with the settings, or nil.

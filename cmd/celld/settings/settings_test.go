@@ -138,21 +138,28 @@ func TestContextKeys(t *testing.T) {
 	}
 }
 
-// goodNode is a node whose settings are right.
-func goodNode(t *testing.T) Node {
+// identity is a folder with n1's certificate, issued at a time for so long.
+func identity(t *testing.T, at time.Time, life time.Duration) string {
 	t.Helper()
-	ca, err := mtls.NewCA(time.Now(), time.Hour)
+	ca, err := mtls.NewCA(at, 1000*life)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pki, err := ca.Issue(mtls.Node("C2", "n1"), time.Now(), time.Hour)
+	pki, err := ca.Issue(mtls.Node("C2", "n1"), at, life)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, keys := t.TempDir(), t.TempDir()
+	dir := t.TempDir()
 	if err := pki.Save(dir); err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// goodNode is a node whose settings are right.
+func goodNode(t *testing.T) Node {
+	t.Helper()
+	dir, keys := identity(t, time.Now(), time.Hour), t.TempDir()
 	if err := NewContextKey(keys); err != nil {
 		t.Fatal(err)
 	}
@@ -179,6 +186,9 @@ func TestNodeCheck(t *testing.T) {
 		{"does not name this node", func(n *Node) { n.Nodes = map[string]string{"n2": "b:2"} }},
 		{"host:port", func(n *Node) { n.Inner = "127.0.0.1" }},
 		{"--identity", func(n *Node) { n.Identity = filepath.Join(n.Identity, "none") }},
+		{"expired at", func(n *Node) { n.Identity = identity(t, time.Now().Add(-48*time.Hour), 24*time.Hour) }},
+		{"not valid before", func(n *Node) { n.Identity = identity(t, time.Now().Add(48*time.Hour), 24*time.Hour) }},
+		{"not of the CA", func(n *Node) { n.Identity = foreign(t) }},
 		{"--context-keys", func(n *Node) { n.ContextKeys = nil }},
 		{"--digest-rate", func(n *Node) { n.DigestRate = -1 }},
 		{"--keep-keys", func(n *Node) { n.KeepKeys = Duration(23 * time.Hour) }},
@@ -190,6 +200,27 @@ func TestNodeCheck(t *testing.T) {
 		if err := n.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want it to say %q", err, c.want)
 		}
+	}
+}
+
+// foreign is an identity beside another CA's certificate.
+func foreign(t *testing.T) string {
+	t.Helper()
+	dir, other := identity(t, time.Now(), time.Hour), identity(t, time.Now(), time.Hour)
+	if err := os.Rename(filepath.Join(other, mtls.CAFile), filepath.Join(dir, mtls.CAFile)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestWarningOfTheCertificate(t *testing.T) {
+	n := goodNode(t)
+	if said := n.Warning(time.Now()); !strings.Contains(said, "expires at") {
+		t.Errorf("an hour before the end: %q", said)
+	}
+	n.Identity = identity(t, time.Now(), 100*24*time.Hour)
+	if said := n.Warning(time.Now()); said != "" {
+		t.Errorf("100 days before the end: %q", said)
 	}
 }
 
