@@ -134,6 +134,7 @@ func viaSQL(b *testing.B, path string) (write, read func(i int) error) {
 					return err
 				}
 			}
+			//nolint:sqlclosecheck // the transaction closes its statements
 			if _, err = tx.Stmt(insert).Exec(i, benchBody(i), extra); err == nil && i%benchBatch == benchBatch-1 {
 				err = tx.Commit()
 			}

@@ -175,7 +175,8 @@ func (c *cursor) header(h http.Header) error {
 	n := int(c.number(maxHeaders))
 	values := make([]string, n)
 	for i := range n {
-		name, ok := "", true
+		var name string
+		var ok bool
 		if c.s == "" {
 			c.bad = true
 			break

@@ -320,7 +320,7 @@ func TestNoReaderGoesBack(t *testing.T) {
 				floor := max(acknowledged[i].Load(), seen[i].Load())
 				got, err := r.read(all[i].uid, all[i].id, audiences[random.IntN(2)], nil)
 				if err != nil || int64(got) < floor {
-					fail <- fmt.Errorf("record %v: version %d, %v; %d was there before", all[i], got, err, floor)
+					fail <- fmt.Errorf("record %v: version %d, %w; %d was there before", all[i], got, err, floor)
 					return
 				}
 				for {

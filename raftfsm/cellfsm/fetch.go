@@ -29,8 +29,8 @@ func (s *Space) Stage(uid tenant.UID) (*Staging, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.swap.Lock() // whoever did not see yet that it is absent has the file by now
-	s.swap.Unlock()
+	s.swap.Lock()   // whoever did not see yet that it is absent has the file by now
+	s.swap.Unlock() //nolint:staticcheck // nothing is to be done while it is held
 	s.tenants.Forget(string(uid))
 	st := &Staging{space: s, row: row}
 	for n := 1; ; n++ {

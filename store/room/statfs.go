@@ -13,6 +13,6 @@ func statfs(dir string) (Usage, error) {
 			return Usage{}, err
 		}
 		size := uint64(s.Bsize)
-		return Usage{Free: uint64(s.Bavail) * size, Total: s.Blocks * size, FreeFiles: uint64(s.Ffree), Files: s.Files}, nil
+		return Usage{Free: s.Bavail * size, Total: s.Blocks * size, FreeFiles: s.Ffree, Files: s.Files}, nil
 	}
 }
