@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,12 +44,23 @@ func TestFullDisks(t *testing.T) {
 		return now != "" && now != old || t.Failed()
 	})
 	writers.goOn(t, 200)
-	disks[old].fill(t, 0)
+	w.exhaust(t, disks[old])
 	writers.goOn(t, 200)
 	t.Logf("%d invoices were acknowledged while the disk of %s was filling up and full", writers.done.Load(), old)
 
-	for _, d := range disks {
-		d.fill(t, 0)
+	// First below the reserve, which is there so that what has been accepted can
+	// still be written; then to the last byte.
+	for node, d := range disks {
+		if node != old {
+			d.fill(t, devReserve-8<<20)
+		}
+	}
+	refusesWrites(t, owner, invoices, "refused", customer)
+	w.sameLogs(t, old)
+	for node, d := range disks {
+		if node != old {
+			w.exhaust(t, d)
+		}
 	}
 	refusesWrites(t, owner, invoices, "refused", customer)
 	readsOn(t, owner, invoices+path(first.id))
@@ -68,6 +82,48 @@ func TestFullDisks(t *testing.T) {
 	}
 	onceEach(t, w, owner, tenant, all)
 	w.equalReplicas(t, tenant)
+}
+
+// exhaust takes all space of a disk: first until its node has noticed that nothing
+// may be written any more, then the rest. A node that is in the middle of a write
+// when the last byte goes ends, as docs/operations.md says.
+func (w *world) exhaust(t *testing.T, d smallDisk) {
+	t.Helper()
+	d.fill(t, devReserve/4-4<<20)
+	eventually(t, "the node of "+d.mount+" notices that its disk is full", func() bool {
+		raw, err := os.ReadFile(filepath.Join(w.dir, "e2e.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(raw) {
+			if bytes.Contains(line, []byte("disk space has run out")) && bytes.Contains(line, []byte(d.mount)) {
+				return true
+			}
+		}
+		return false
+	})
+	d.fill(t, 0)
+}
+
+// sameLogs waits until all nodes of C2 but one have applied the same.
+func (w *world) sameLogs(t *testing.T, but string) {
+	t.Helper()
+	eventually(t, "the others have applied the same", func() bool {
+		var doc struct {
+			Nodes []struct {
+				Node    string `json:"node"`
+				Applied uint64 `json:"appliedIndex"`
+			} `json:"nodes"`
+		}
+		w.operator.get(t, path("cells", "C2")).want(t, http.StatusOK).into(t, &doc)
+		at := map[uint64]bool{}
+		for _, n := range doc.Nodes {
+			if n.Node != but {
+				at[n.Applied] = true
+			}
+		}
+		return len(at) == 1 && !at[0]
+	})
 }
 
 // refusesWrites waits until writes are refused for want of space, and says so of
