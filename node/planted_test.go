@@ -115,8 +115,8 @@ func TestFlippedRowOfTheLeader(t *testing.T) {
 	makeCustomers(t, c, t7, 3)
 	c.EnsureSame()
 	leader := c.Leader()
+	flip(t, c, leader, t7.UID) // before any write: the leader would have the file's write lock
 	l := startLoad(c, owner(t7), 2)
-	flip(t, c, leader, t7.UID)
 	l.goesOn(t, 5)
 	c.Compare(t7)
 	nodetest.Await(t, "the row to be healed", func() bool {

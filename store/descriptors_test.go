@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -397,4 +398,43 @@ func use(t *testing.T, h *Handles, key, path string, what int, body string) erro
 		}
 		return errors.Join(p.Read(nil, look), p.Close())
 	}
+}
+
+// A file counts as closed when the readers that somebody else closes are closed too.
+func TestCloseWaitsForReadersThatOthersClose(t *testing.T) {
+	paths := testFiles(t, t.TempDir(), 1)
+	d := newDescriptors(100, 0)
+	h := testHandles(t, testSchema, 0, d)
+	f, release, err := h.Acquire("0", paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.rmu.Lock()
+	f.going = 1 // as closeFree does before it closes one
+	f.rmu.Unlock()
+	release()
+	closed := make(chan error, 1)
+	go func() { closed <- h.Close() }()
+	for { // until Close waits for it
+		f.rmu.Lock()
+		begun := f.closed
+		f.rmu.Unlock()
+		if begun {
+			break
+		}
+		runtime.Gosched()
+	}
+	select {
+	case <-closed:
+		t.Fatal("it did not wait")
+	default:
+	}
+	f.rmu.Lock()
+	f.going = 0
+	f.rmu.Unlock()
+	f.viewed.Broadcast()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	d.expect(t, 0)
 }

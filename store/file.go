@@ -179,6 +179,7 @@ type File struct {
 	rmu    sync.Mutex
 	free   []*Conn
 	parked int       // descriptors of closed readers, see perReader
+	going  int       // readers that closeFree is closing
 	views  int       // that read now, on readers
 	viewed sync.Cond // one of them is done; on rmu
 	closed bool

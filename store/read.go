@@ -250,21 +250,33 @@ func (f *File) closeFree() (n int, err error) {
 	f.rmu.Lock()
 	free := f.free
 	f.free = nil
+	f.going += len(free)
 	f.share.spare(f, false)
 	f.rmu.Unlock()
 	for _, c := range free {
 		err = errors.Join(err, f.closeReader(c))
 	}
+	f.rmu.Lock()
+	f.going -= len(free)
+	f.rmu.Unlock()
+	f.viewed.Broadcast()
 	return len(free), err
 }
 
-// closeReaders closes the readers for good.
+// closeReaders closes the readers for good, and waits for those that somebody who
+// looks for descriptors is closing: when a file counts as closed nobody has a
+// connection to it, since another may take its place.
 func (f *File) closeReaders() error {
 	f.rmu.Lock()
 	f.closed = true
 	f.rmu.Unlock()
 	f.viewed.Broadcast()
 	_, err := f.closeFree()
+	f.rmu.Lock()
+	for f.going > 0 {
+		f.viewed.Wait()
+	}
+	f.rmu.Unlock()
 	return err
 }
 
