@@ -220,6 +220,7 @@ func (a *asking) receive(ctx context.Context, l *link, w http.ResponseWriter) (w
 			if f, ok := w.(http.Flusher); ok {
 				f.Flush() // it comes in pieces because it is made in pieces
 			}
+			continue // the one signal may have stood for this piece and for what came after it
 		}
 		if err := a.wait(ctx); err != nil {
 			return false, err

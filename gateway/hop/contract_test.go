@@ -391,3 +391,56 @@ func TestThousands(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// laterWriter does something once, when a piece of the answer is handed to it.
+type laterWriter struct {
+	*httptest.ResponseRecorder
+	then func()
+}
+
+func (w *laterWriter) Write(p []byte) (int, error) {
+	if then := w.then; then != nil {
+		w.then = nil
+		then()
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+// TestPieceAndEndAtOnce: a piece of an answer and the end of its stream share one
+// signal, and whoever takes the piece learns of the end all the same.
+func TestPieceAndEndAtOnce(t *testing.T) {
+	head, err := appendAnswer(nil, http.StatusOK, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := map[string]struct {
+		end  func(*stream) error
+		want error
+	}{
+		"aborted":  {func(s *stream) error { s.fail(errAborted); return nil }, errAborted},
+		"complete": {func(s *stream) error { return s.deliver([]byte("3"), false, 0, true) }, nil},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			a := &asking{stream: newStream()}
+			a.begin(window, window, time.Time{})
+			w := &laterWriter{httptest.NewRecorder(), func() {
+				if err := errors.Join(a.deliver([]byte("2"), false, 0, false), end.end(a.stream)); err != nil {
+					t.Error(err)
+				}
+			}}
+			if err := errors.Join(a.deliver(head, true, len(head), false), a.deliver([]byte("1"), false, 0, false)); err != nil {
+				t.Fatal(err)
+			}
+			whole, err := a.receive(ctx, nil, w)
+			if !errors.Is(err, end.want) || whole != (end.want == nil) {
+				t.Errorf("whole: %v, %v", whole, err)
+			}
+			if got := w.Body.String(); !strings.HasPrefix(got, "12") {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
