@@ -26,6 +26,11 @@ type CellKey string
 // randomness, never used again after the tenant's deletion.
 type UID string
 
+// MoveID is the random id of one move of a tenant from a cell to another: 26
+// characters, made and formed like a UID. Every step of the move, in whichever log
+// it is, carries it.
+type MoveID string
+
 // Epoch is the version of a tenant's ownership. It only grows.
 type Epoch uint64
 
@@ -65,26 +70,57 @@ func (id ID) Fold() string { return strings.ToLower(string(id)) }
 // Fold is the form under which user ids are unique.
 func (id UserID) Fold() string { return strings.ToLower(string(id)) }
 
-var uidText = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+// randomText writes the random ids: 16 bytes are 26 characters.
+var randomText = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+const (
+	randomBytes = 16
+	randomChars = 26
+)
 
 // NewUID makes a uid of 16 bytes read from random.
 func NewUID(random io.Reader) (UID, error) {
-	var b [16]byte
+	id, err := newRandom(random)
+	return UID(id), err
+}
+
+// NewMoveID makes a move's id of 16 bytes read from random.
+func NewMoveID(random io.Reader) (MoveID, error) {
+	id, err := newRandom(random)
+	return MoveID(id), err
+}
+
+func newRandom(random io.Reader) (string, error) {
+	var b [randomBytes]byte
 	if _, err := io.ReadFull(random, b[:]); err != nil {
 		return "", err
 	}
-	return UID(uidText.EncodeToString(b[:])), nil
+	return randomText.EncodeToString(b[:]), nil
 }
 
 // Valid reports whether u has a uid's form; a uid is a folder's name on disk.
-func (u UID) Valid() bool {
-	if len(u) != 26 {
+func (u UID) Valid() bool { return validRandom(string(u)) }
+
+// Valid reports whether m has a move id's form; it is a part of a folder's name on
+// disk.
+func (m MoveID) Valid() bool { return validRandom(string(m)) }
+
+func validRandom(id string) bool {
+	if len(id) != randomChars {
 		return false
 	}
-	for i := 0; i < len(u); i++ {
-		if c := u[i]; (c < 'a' || c > 'z') && (c < '2' || c > '7') {
+	for i := 0; i < len(id); i++ {
+		if c := id[i]; (c < 'a' || c > 'z') && (c < '2' || c > '7') {
 			return false
 		}
 	}
 	return true
+}
+
+// ParseMoveID checks the form of a move's id.
+func ParseMoveID(s string) (MoveID, error) {
+	if !validRandom(s) {
+		return "", fault.New(fault.Invalid, "invalid-move", "a move's id is %d characters of a to z and 2 to 7", randomChars)
+	}
+	return MoveID(s), nil
 }

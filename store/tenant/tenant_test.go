@@ -32,6 +32,27 @@ func TestUIDIsAFolderName(t *testing.T) {
 	}
 }
 
+func TestMoveIDIsAPartOfAFolderName(t *testing.T) {
+	m, err := NewMoveID(rand.Reader)
+	if err != nil || !m.Valid() {
+		t.Fatal(m, err)
+	}
+	if got, err := ParseMoveID(string(m)); got != m || err != nil {
+		t.Error(got, err)
+	}
+	if other, err := NewMoveID(rand.Reader); other == m || err != nil {
+		t.Error("two moves have one id", err)
+	}
+	if id, err := NewMoveID(strings.NewReader("too short")); id != "" || err == nil {
+		t.Error("an id without enough randomness:", id)
+	}
+	for _, bad := range []MoveID{"", "0", "..", m + "a", m[1:], MoveID(strings.ToUpper(string(m))), m[:25] + "/", m[:25] + "1"} {
+		if _, err := ParseMoveID(string(bad)); bad.Valid() || fault.Of(err) != fault.Invalid {
+			t.Errorf("%q passes as a move's id", bad)
+		}
+	}
+}
+
 // The table of design section 4, written out by hand.
 func TestRights(t *testing.T) {
 	want := map[Action]string{
