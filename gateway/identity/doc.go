@@ -15,6 +15,18 @@
 // Only the gateway has the private key; a cell that is broken into can read
 // contexts, but not mint one for another cell.
 //
+// A decision about a move (Decision, design section 9.6) is signed with the same
+// keys and verified against the same set:
+//
+//	iss  the gateway's name          aud  "move-decision"
+//	mov  the move's id               dec  "commit" or "abort"
+//	idx  the directory's log entry that decided
+//
+// It has no times, because what was decided stays so. Whoever changes the gateways'
+// keys need not keep the old ones for it: any gateway signs a decision anew from
+// what the directory's log says. Neither token passes for the other: their
+// audiences differ.
+//
 // A Signer hands the same token out for up to reuse; a Verifier remembers what it
 // has verified until the token expires. Both caches are bounded and keyed by
 // everything that the token says, policy revision and epoch among it, so a change

@@ -93,10 +93,9 @@ func (v *Verifier) fresh(t verified) error {
 	return nil
 }
 
-func (v *Verifier) parse(token string) (verified, error) {
-	var c claims
-	var by Key
-	_, err := v.parser.ParseWithClaims(token, &c, func(t *jwt.Token) (any, error) {
+// signed checks a token's signature, reads its claims into c and returns the key.
+func (v *Verifier) signed(token string, c jwt.Claims) (by Key, err error) {
+	_, err = v.parser.ParseWithClaims(token, c, func(t *jwt.Token) (any, error) {
 		kid, _ := t.Header["kid"].(string)
 		k, ok := v.keys[kid]
 		if !ok {
@@ -105,6 +104,12 @@ func (v *Verifier) parse(token string) (verified, error) {
 		by = k
 		return k.Public, nil
 	})
+	return by, err
+}
+
+func (v *Verifier) parse(token string) (verified, error) {
+	var c claims
+	by, err := v.signed(token, &c)
 	if err != nil {
 		return verified{}, err
 	}
