@@ -14,7 +14,8 @@
 // from outside of it: a scan, a copy, a digest, a sync, closing. Short reads of a file
 // with an open transaction run on the writer's connection, between two updates.
 // Long work in the background (a digest, a copy) reads one state from a Pin, piece
-// by piece, and holds a slot only while it reads.
+// by piece, and holds a slot only while it reads. Who copies a file while it is being
+// written (package ship) has a Pin that keeps the WAL as well, up to a size.
 //
 // Memory: the pages that an open transaction changed stay in memory. A file's is
 // committed at 4 MiB of them or 2048 commands, and the files of one Handles hold
@@ -38,6 +39,7 @@
 //
 // Locks: a scan's place, Handles.mu, then File.mu (writer) or Pin.mu, then a slot,
 // then File.rmu (free readers), then Descriptors' own; who holds a slot waits for no
-// writer and closes no other file. Goroutines:
+// writer and closes no other file. A commit ends a pin that the WAL has outgrown by
+// trying its lock, never by waiting. Goroutines:
 // Handles owns one that checkpoints and, with write-behind, one that commits.
 package store

@@ -176,13 +176,14 @@ type File struct {
 
 	missed atomic.Int32 // Views that found the writer busy and no reader
 
-	rmu    sync.Mutex
-	free   []*Conn
-	parked int       // descriptors of closed readers, see perReader
-	going  int       // readers that closeFree is closing
-	views  int       // that read now, on readers
-	viewed sync.Cond // one of them is done; on rmu
-	closed bool
+	rmu     sync.Mutex
+	free    []*Conn
+	parked  int       // descriptors of closed readers, see perReader
+	going   int       // readers that closeFree is closing
+	views   int       // that read now, on readers
+	viewed  sync.Cond // one of them is done; on rmu
+	keepers []*Pin    // that keep the WAL up to some size
+	closed  bool
 }
 
 var (
@@ -453,6 +454,7 @@ func (f *File) commitNow() error {
 	f.dirty = 0
 	f.uncharge()
 	f.wal.grown(f.path)
+	f.endOutgrown()
 	f.open.Store(false)
 	return nil
 }

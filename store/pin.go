@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Pin is one state of a file, kept readable for as long as the pin is open: a
@@ -18,10 +20,12 @@ import (
 type Pin struct {
 	file    *File
 	control Control
+	most    int64       // bytes of WAL that it may keep; 0 for one that keeps none
+	over    atomic.Bool // the WAL is larger
 
 	mu     sync.Mutex
-	c      *Conn // nil when closed
-	broken error // the state is gone
+	c      *Conn // nil when it has ended
+	broken error // why the state is gone
 }
 
 var errPinLost = errors.New("the pinned state is gone")
@@ -60,12 +64,12 @@ func (p *Pin) Control() Control { return p.control }
 // done may be nil. An error of fn's leaves the pin as it is.
 func (p *Pin) Read(done <-chan struct{}, fn func(*Conn) error) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.c == nil {
-		return os.ErrClosed
-	}
+	defer p.unlock()
 	if p.broken != nil {
 		return p.broken
+	}
+	if p.c == nil {
+		return os.ErrClosed
 	}
 	p.file.enter()
 	defer p.file.leave()
@@ -81,6 +85,18 @@ func (p *Pin) Read(done <-chan struct{}, fn func(*Conn) error) error {
 		}
 	}()
 	return fn(p.c)
+}
+
+// unlock lets go of mu, and ends the pin if that was asked for in the meantime.
+func (p *Pin) unlock() {
+	p.mu.Unlock()
+	if !p.over.Load() || !p.mu.TryLock() {
+		return
+	}
+	defer p.mu.Unlock()
+	p.file.enter()
+	defer p.file.leave()
+	_ = p.end(ErrPinOutgrown) // it has only read
 }
 
 // giveWay lets go of the slot while meanwhile runs, in the middle of a Read whose
@@ -100,13 +116,30 @@ func (p *Pin) Close() error {
 	}
 	p.file.enter()
 	defer p.file.leave()
-	c := p.c
+	return p.end(nil)
+}
+
+// end gives the connection back; why is what a later Read says, nil if there is none
+// to come. The caller holds mu and a slot.
+func (p *Pin) end(why error) error {
+	if p.c == nil {
+		return nil
+	}
+	c, f := p.c, p.file
 	p.c = nil
+	if why != nil && p.broken == nil {
+		p.broken = fmt.Errorf("%s: %w", f.path, why)
+	}
+	if p.most > 0 {
+		f.rmu.Lock()
+		f.keepers = slices.DeleteFunc(f.keepers, func(k *Pin) bool { return k == p })
+		f.rmu.Unlock()
+	}
 	var err error
 	if !c.c.AutocommitEnabled() {
 		err = c.Query("ROLLBACK", nil)
 	}
-	return errors.Join(err, p.file.giveReader(c))
+	return errors.Join(err, f.giveReader(c))
 }
 
 // Pages returns the size of the file's pages in bytes and how many of them the
