@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help dev build test race lint fmt bench bench-hot bench-rate bench-tenants bench-history fuzz torture clean
+.PHONY: help dev build test race lint fmt bench bench-hot bench-rate bench-tenants bench-history fuzz model torture clean
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 20s
@@ -48,6 +48,9 @@ fuzz: ## fuzz every decoder for FUZZTIME (20s) each
 	  for name in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6-); do \
 	    echo "$$dir $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $$dir || exit 1; \
 	  done; done
+
+model: ## search every run of three moves of a tenant with two faults (millions of states, 4 GiB, minutes)
+	CELLD_MODEL=large go test -count=1 -timeout 30m -run TestEveryRunOfTheProtocol -v ./gateway/moves
 
 torture: ## break a platform 300 times and count what was acknowledged (ARGS="--power --cycles 500"; about an hour)
 	go build -tags failpoints -o bin/celld-failpoints ./cmd/celld

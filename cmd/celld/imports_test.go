@@ -23,9 +23,10 @@ func layers() [][]string {
 	}
 }
 
-// shared are the leaves below gateway that both sides of the hop speak.
+// shared are the leaves below gateway: what both sides of the hop speak, and the
+// rules of moves, which the directory's log applies.
 func shared() []string {
-	return []string{"gateway/problem", "gateway/identity", "gateway/body", "gateway/pattern", "gateway/hop"}
+	return []string{"gateway/problem", "gateway/identity", "gateway/body", "gateway/pattern", "gateway/hop", "gateway/moves"}
 }
 
 func under(pkg, part string) bool { return pkg == part || strings.HasPrefix(pkg, part+"/") }
@@ -79,6 +80,9 @@ func TestForbidden(t *testing.T) {
 		{"store", "raftfsm", false},
 		{"store/fault", "store/tenant", false},
 		{"store/tenant", "store", false},
+		{"raftfsm/dirfsm", "gateway/moves", true},
+		{"raftfsm/dirfsm", "gateway/directory", false},
+		{"gateway/moves", "raftfsm", false},
 		{"gateway/problem", "raftfsm", false},
 		{"gateway/problem", "gateway/directory", false},
 		{"store", "cmd/celld/platform", false},
