@@ -52,7 +52,7 @@ fuzz: ## fuzz every decoder for FUZZTIME (20s) each
 model: ## search every run of three moves of a tenant with two faults (millions of states, 4 GiB, minutes)
 	CELLD_MODEL=large go test -count=1 -timeout 30m -run TestEveryRunOfTheProtocol -v ./gateway/moves
 
-torture: ## break a platform 300 times and count what was acknowledged (ARGS="--power --cycles 500"; about an hour)
+torture: ## break a platform 300 times and count what was acknowledged (ARGS="--power --cycles 500"; about five seconds each)
 	go build -tags failpoints -o bin/celld-failpoints ./cmd/celld
 	go run ./cmd/celldtorture $(ARGS)
 

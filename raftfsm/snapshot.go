@@ -30,9 +30,14 @@ func openSnapshots(dir string, space Space, logger hclog.Logger) (*snapshots, er
 	if err != nil {
 		return nil, err
 	}
-	left, err := filepath.Glob(filepath.Join(dir, sentPrefix+"*"))
-	for _, path := range left {
-		err = errors.Join(err, os.RemoveAll(path))
+	// What a crash left half made, of either kind, is nobody's: the library passes
+	// over its own at every look, but leaves it lying.
+	for _, pattern := range []string{filepath.Join(dir, sentPrefix+"*"), filepath.Join(dir, "snapshots", "*.tmp")} {
+		left, bad := filepath.Glob(pattern)
+		err = errors.Join(err, bad)
+		for _, path := range left {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
 	}
 	return &snapshots{FileSnapshotStore: files, dir: dir, space: space}, err
 }

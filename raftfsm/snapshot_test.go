@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"celld/store"
@@ -308,6 +309,25 @@ func TestSnapshotWaitsForDurableFiles(t *testing.T) {
 		t.Fatalf("a snapshot is there: %v, %v", list, err)
 	}
 	m.files.onSync = nil
+}
+
+// What a crash left of a snapshot, or of one being sent, goes at the next start.
+func TestHalfMadeSnapshotsAreSwept(t *testing.T) {
+	dir := t.TempDir()
+	half := []string{filepath.Join(dir, "snapshots", "2-9-1.tmp"), filepath.Join(dir, sentPrefix+"1")}
+	for _, path := range half {
+		if err := os.MkdirAll(filepath.Join(path, "state"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := openSnapshots(dir, nil, hclog.NewNullLogger()); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range half {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
 }
 
 func TestManifestBytes(t *testing.T) {

@@ -20,7 +20,7 @@
 //	            fetch what it missed; as often as not it dies at a step of just that
 //	damage      a node is killed and a page of a tenant's file overwritten: it fetches that file
 //	power       the node's file system loses what was not fsynced, as in a power cut; of
-//	            one node or of all (with --power)
+//	            one node or of all (only if asked for: --power)
 //
 // A power cut needs root and loop devices: each node's folder lies on an ext4
 // image of its own, which the EXT4_IOC_SHUTDOWN ioctl cuts off without flushing

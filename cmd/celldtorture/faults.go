@@ -20,14 +20,14 @@ type breakage func(*torture, context.Context) (what string, err error)
 // kinds are the faults by their name on the command line.
 func kinds(o *options) map[string]breakage {
 	all := map[string]breakage{
-		"kill": (*torture).kill, "failpoint": (*torture).failpoint, "away": (*torture).away, "damage": (*torture).damage,
+		"kill": (*torture).kill, "failpoint": (*torture).failpoint, "away": (*torture).away, "damage": (*torture).damage, "power": (*torture).power,
 	}
 	chosen := make(map[string]breakage)
 	for _, name := range o.Faults {
 		chosen[name] = all[name]
 	}
 	if o.Power {
-		chosen["power"] = (*torture).power
+		chosen["power"] = all["power"]
 	}
 	return chosen
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -22,8 +23,8 @@ type options struct {
 	For     time.Duration `default:"0" help:"End after this time even if cycles are left; 0 for no limit."`
 	Seed    uint64        `default:"0" help:"Seed of what is chosen by chance; 0 for a new one, which is printed."`
 	Tenants int           `default:"6" help:"Tenants that are written to, one writer and one owner each."`
-	Faults  []string      `default:"kill,failpoint,away,damage" enum:"kill,failpoint,away,damage" help:"Kinds of faults: ${enum}."`
-	Power   bool          `help:"Power cuts too: needs root and loop devices."`
+	Faults  []string      `default:"kill,failpoint,away,damage" enum:"kill,failpoint,away,damage,power" help:"Kinds of faults: ${enum}."`
+	Power   bool          `help:"Power cuts too, as if --faults named them: needs root and loop devices."`
 	Celld   string        `default:"bin/celld-failpoints" placeholder:"FILE" help:"A celld built with -tags failpoints."`
 	Dir     string        `placeholder:"DIR" help:"Where the platform's folder is made; the system's temporary folder if empty."`
 }
@@ -33,11 +34,14 @@ func (o *options) Validate() error {
 	if o.Cycles < 1 || o.Tenants < 1 || o.Tenants > 100 || o.For < 0 {
 		return errors.New("--cycles is at least 1, --tenants a number from 1 to 100, --for not negative")
 	}
-	if o.Power && os.Geteuid() != 0 {
-		return errors.New("--power needs root: it mounts file systems")
+	if o.power() && os.Geteuid() != 0 {
+		return errors.New("power cuts need root: file systems are mounted for them")
 	}
 	return nil
 }
+
+// power tells whether the nodes lie on file systems whose power can be cut.
+func (o *options) power() bool { return o.Power || slices.Contains(o.Faults, "power") }
 
 func main() {
 	var o options
@@ -69,7 +73,7 @@ func run(ctx context.Context, o *options, out io.Writer) (err error) {
 	if err := os.Setenv(failpoint.Variable, points); err != nil { // children inherit it
 		return err
 	}
-	disks, err := newDisks(dir, o.Power)
+	disks, err := newDisks(dir, o.power())
 	if err != nil {
 		return err
 	}
