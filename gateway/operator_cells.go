@@ -37,6 +37,7 @@ type nodeStatus struct {
 	DiskFree    uint64         `json:"diskFree"`
 	DiskReserve uint64         `json:"diskReserve"`
 	HasRoom     bool           `json:"hasRoom"`
+	DiskHangs   bool           `json:"diskHangs"`
 	Members     []memberStatus `json:"members"`
 }
 
@@ -131,6 +132,8 @@ func (g *Gateway) probe(ctx context.Context, c *cell, n *node) nodeJSON {
 	}
 	out.Leader, out.Term, out.Applied, out.OpenTenants, out.Healthy = s.IsLeader, s.Term, s.Applied, s.OpenTenants, s.Ready
 	switch {
+	case s.DiskHangs:
+		out.Healthy, out.Problem = false, "its disk hangs: a write has not returned for seconds; other nodes go on without it"
 	case s.Cell != string(c.name) || s.Node != n.name:
 		out.Healthy, out.Problem = false, fmt.Sprintf("it says that it is %s/%s", s.Cell, s.Node)
 	case s.CellKey != c.key:

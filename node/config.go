@@ -17,6 +17,7 @@ import (
 	"celld/raftfsm/mtls"
 	"celld/store"
 	"celld/store/room"
+	"celld/store/stall"
 	"celld/store/tenant"
 )
 
@@ -59,6 +60,9 @@ type Config struct {
 	Metrics     prometheus.Registerer // nil for none; two nodes of a process need wrapped ones
 	Clock       func() time.Time      // stamps commands and dates contexts; nil for time.Now
 	Room        *room.Room            // the space left below Dir; nil for no end of it. Whoever opened it closes it
+	// DiskCall hears of each commit, checkpoint and sync right before it; nil for
+	// nobody. A test has it not return, as a disk that hangs would.
+	DiskCall func(stall.Call)
 }
 
 // DefaultCacheBytes is the size of a node's cache of records.
@@ -82,6 +86,9 @@ func (c *Config) complete() error {
 		if c.Descriptors, err = store.NewDescriptors(); err != nil {
 			return fmt.Errorf("node %s/%s: %w", c.Cell, c.Name, err)
 		}
+	}
+	if c.Timing.Stall == 0 {
+		c.Timing.Stall = raftfsm.DefaultStall
 	}
 	if c.CacheBytes == 0 {
 		c.CacheBytes = DefaultCacheBytes

@@ -17,9 +17,12 @@
 // whom it is ready to serve meanwhile. A node with absences may be Ready: it answers
 // for all other tenants, takes no snapshot, and hands leadership over.
 //
-// Goroutines, all waited for by Close: the verifier's (raftfsm/verify), the port's mux, the HTTP server, the hop's
-// server (gateway/hop) with its connections and handlers, the watcher that reports
-// what failed, the one that tends the membership (tend.go), and until the cell has
+// A disk that hangs (store/stall) ends the node: it hands leadership over, Close
+// leaves behind what waits for the disk, and the process has to end.
+//
+// Goroutines, all waited for by Close otherwise: the verifier's (raftfsm/verify),
+// the disk's watch, the port's mux, the HTTP server, the hop's server (gateway/hop)
+// with its connections and handlers, the watcher that reports what failed, the one that tends the membership (tend.go), and until the cell has
 // its key the one that sees to that. Locks: gate.mu, a leaf.
 //
 // On disk below Config.Dir: raft/ (the group's own), cell.db, local.db,

@@ -27,6 +27,7 @@ import (
 	"celld/store"
 	"celld/store/fault"
 	"celld/store/room"
+	"celld/store/stall"
 	"celld/store/tenant"
 )
 
@@ -45,6 +46,7 @@ const (
 type Node struct {
 	cfg      Config
 	space    *cellfsm.Space
+	disk     *stall.Watch
 	mux      *raftfsm.Mux
 	group    *raftfsm.Group
 	digests  *verify.Verifier
@@ -58,6 +60,9 @@ type Node struct {
 	verifier atomic.Pointer[identity.Verifier] // nil until the cell has its key
 
 	failed  chan error
+	hangs   chan struct{} // closed when the disk does: nothing that uses it ends any more
+	hanging sync.Once
+	hang    *stall.Error            // valid after hangs
 	cancel  context.CancelCauseFunc // of the node's own goroutines
 	running sync.WaitGroup
 	closing sync.Once
@@ -99,10 +104,21 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-func open(cfg Config) (*Node, error) {
+func open(cfg Config) (_ *Node, err error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	disk, err := stall.New(stall.Config{
+		Limit: cfg.Timing.Stall, Member: string(cfg.Cell) + "/" + cfg.Name, Metrics: cfg.Metrics, Reached: cfg.DiskCall,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			disk.Close()
+		}
+	}()
 	slots := cfg.Slots
 	if slots == nil {
 		slots = store.NewSlots()
@@ -118,13 +134,16 @@ func open(cfg Config) (*Node, error) {
 	if cache != nil {
 		space.Watch(cache)
 	}
-	n := &Node{cfg: cfg, space: space, looker: newLooker(cfg.PKI, cfg.resolve), failed: make(chan error, 1)}
+	n := &Node{
+		cfg: cfg, space: space, disk: disk, looker: newLooker(cfg.PKI, cfg.resolve), failed: make(chan error, 1), hangs: make(chan struct{}),
+	}
 	n.digests = n.newVerifier()
 	n.pruned = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "celld", Subsystem: "cell", Name: "pruned_rows_total", Help: "Rows past their retention that this node had deleted while it led.",
 	})
 	space.OnMark(n.digests.Look)
 	space.KeepRoom(cfg.Room)
+	space.WatchDisk(disk)
 	if n.mux, err = raftfsm.NewMux(cfg.Listener, cfg.PKI); err != nil {
 		return nil, errors.Join(err, space.Close())
 	}
@@ -204,12 +223,18 @@ func (n *Node) watch(ctx context.Context) {
 		n.fail(err)
 	case err := <-n.space.Failed():
 		n.fail(err)
+	case <-n.disk.Hangs():
+		n.giveUp(n.disk.Err())
 	case <-ctx.Done():
 	}
 }
 
 // fail reports what makes it impossible to go on; the first report counts.
 func (n *Node) fail(err error) {
+	var hang *stall.Error
+	if errors.As(err, &hang) {
+		n.hanging.Do(func() { n.hang = hang; close(n.hangs) })
+	}
 	select {
 	case n.failed <- err:
 	default:
@@ -311,6 +336,10 @@ func (n *Node) Status() (api.Status, error) {
 	s.Leader, s.IsLeader = n.leader()
 	s.DiskFree, s.DiskReserve = n.cfg.Room.Free()
 	s.HasRoom = n.cfg.Room.Level() == room.Ample
+	if s.DiskHangs = n.diskHangs(); s.DiskHangs {
+		s.Ready = false
+		return s, nil // the rest is on the disk
+	}
 	key, err := n.space.Key()
 	if err != nil {
 		return s, err
@@ -340,7 +369,7 @@ func (n *Node) Group() *raftfsm.Group { return n.group }
 // Close stops the node in the order that the package's documentation gives, and
 // returns when nothing of it runs any more. ctx bounds the polite part.
 func (n *Node) Close(ctx context.Context) error {
-	n.closing.Do(func() { n.closed = n.close(ctx) })
+	n.closing.Do(func() { n.closed = n.closeOrLeave(ctx) })
 	return n.closed
 }
 
@@ -373,5 +402,7 @@ func (n *Node) close(ctx context.Context) error {
 	err = errors.Join(err, n.group.Close(), ignoreClosed(n.mux.Close()))
 	n.running.Wait()
 	n.clients.close()
-	return errors.Join(err, n.space.Close())
+	err = errors.Join(err, n.space.Close())
+	n.disk.Close()
+	return err
 }

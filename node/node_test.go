@@ -424,7 +424,7 @@ func TestStatusIsStable(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	want := []string{"absent", "applied", "cell", "cellKey", "diskFree", "diskReserve", "hasRoom", "isLeader", "lastIndex", "leader", "members", "membersCommitted", "membersIndex",
+	want := []string{"absent", "applied", "cell", "cellKey", "diskFree", "diskHangs", "diskReserve", "hasRoom", "isLeader", "lastIndex", "leader", "members", "membersCommitted", "membersIndex",
 		"node", "openTenants", "ready", "region", "serverId", "tenants", "term"}
 	if !slices.Equal(names, want) {
 		t.Errorf("%v", names)

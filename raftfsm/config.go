@@ -41,9 +41,12 @@ type Timing struct {
 	// entry follows; default 50 ms, at most doubled by chance.
 	Commit time.Duration
 	// Stall is how long the log's disk may take before the member gives up, not
-	// counting time in which the process stood still; default 5 s.
+	// counting time in which the process stood still; default DefaultStall.
 	Stall time.Duration
 }
+
+// DefaultStall is how long a small write may take on a disk that works.
+const DefaultStall = 5 * time.Second
 
 // Config is what a member needs. ID, Group, Dir, Table, Space and Transport are
 // required.
@@ -112,7 +115,7 @@ func (c *Config) complete() error {
 	defaultTo(&c.Timing.Election, c.Timing.Heartbeat)
 	defaultTo(&c.Timing.Lease, c.Timing.Heartbeat)
 	defaultTo(&c.Timing.Commit, 50*time.Millisecond)
-	defaultTo(&c.Timing.Stall, 5*time.Second)
+	defaultTo(&c.Timing.Stall, DefaultStall)
 	defaultTo(&c.Limits.BatchCommands, 256)
 	defaultTo(&c.Limits.BatchBytes, maxEntryBytes)
 	defaultTo(&c.Limits.Entries, 2)

@@ -83,7 +83,7 @@ func (g *Group) start() (err error) {
 		logs = g.cfg.wrapLogs(logs)
 	}
 	watched := &logStore{
-		LogStore: logs, progress: g.progress, stall: g.cfg.Timing.Stall, fail: g.fail,
+		LogStore: logs, path: filepath.Join(g.cfg.Dir, logFile), progress: g.progress, stall: g.cfg.Timing.Stall, fail: g.fail,
 		room: g.cfg.Room,
 	}
 	g.transport.restraint.Store(&restraint{room: g.cfg.Room, wait: restraintRounds * g.cfg.Timing.Election})
@@ -134,6 +134,18 @@ func (g *Group) fail(err error) {
 		g.failed <- err
 		g.transport.cut()
 	})
+}
+
+// Abandon stops this member for what its owner has noticed, as a failure of its own
+// would: nothing is acknowledged or read here any more, and another member leads.
+// One that leads hands leadership over first, if that is done before ctx ends.
+func (g *Group) Abandon(ctx context.Context, err error) {
+	if g.IsLeader() {
+		if over := g.Transfer(ctx); over != nil {
+			g.cfg.Logger.Info("leadership was not handed over", "group", g.cfg.Group, "error", over)
+		}
+	}
+	g.fail(err)
 }
 
 // Failed delivers the error that stopped this member: it applies nothing more

@@ -14,6 +14,7 @@ import (
 
 	"celld/store/failpoint"
 	"celld/store/room"
+	"celld/store/stall"
 )
 
 // logStore is the log on disk with three things around it: recent entries stay
@@ -23,6 +24,7 @@ import (
 // hand leadership over.
 type logStore struct {
 	raft.LogStore
+	path     string
 	progress *progress
 	stall    time.Duration
 	fail     func(error)
@@ -65,7 +67,7 @@ func openLog(dir string) (*raftboltdb.BoltStore, error) {
 // watched runs a write to the log's disk under the watchdog.
 func (s *logStore) watched(what string, write func() error) error {
 	dog := watchdog{step: s.stall / stallTicks, left: stallTicks, hung: func() {
-		s.fail(fmt.Errorf("the log's disk hangs: %s takes longer than %s", what, s.stall))
+		s.fail(&stall.Error{Call: stall.Call{What: what, Path: s.path}, After: s.stall})
 	}}
 	dog.start(time.Now())
 	defer dog.stop()

@@ -12,6 +12,7 @@ import (
 
 	"celld/store/failpoint"
 	"celld/store/room"
+	"celld/store/stall"
 	"celld/store/tenant"
 )
 
@@ -119,29 +120,6 @@ func (c Control) values() []any {
 	return []any{string(c.UID), string(c.Tenant), string(c.CellKey), uint64(c.Epoch), c.State.String(), c.Move, c.Applied, c.Sequence, c.LastTime}
 }
 
-// SyncFolders makes durable that the file at path is there.
-func SyncFolders(path string) error { return syncPath(filepath.Dir(path)) }
-
-// syncPath makes a closed file, or a folder, and the three folders above it
-// durable.
-func syncPath(path string) error {
-	for i := 0; i < 4; i++ {
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		err = f.Sync()
-		if closing := f.Close(); err == nil {
-			err = closing
-		}
-		if err != nil {
-			return err
-		}
-		path = filepath.Dir(path)
-	}
-	return nil
-}
-
 // Remove deletes a closed file with everything that SQLite keeps beside it.
 func Remove(path string) error {
 	for _, suffix := range []string{"-wal", "-shm", "-journal", ""} {
@@ -170,6 +148,7 @@ type File struct {
 	charged int64                   // bytes of the open transaction in it
 	size    int64                   // bytes of the file at the last commit, WAL included
 	room    *room.Room              // a commit waits while there is none; nil if commits cannot wait
+	disk    *stall.Watch            // of calls that may hang; nil for nobody
 	control atomic.Pointer[Control] // after the last update
 	wal     wal                     // how much of it waits for a checkpoint
 	given   map[string]int64        // numbers given out last, by what they count; for the holder of mu
@@ -447,7 +426,10 @@ func (f *File) commitNow() error {
 		}
 	}
 	failpoint.Here(failpoint.CommitBegun)
-	if err := f.w.Query(end, nil); err != nil {
+	returned := f.disk.Begin(end, f.path, stall.Short)
+	err := f.w.Query(end, nil)
+	returned()
+	if err != nil {
 		return f.fail(err)
 	}
 	failpoint.Here(failpoint.CommitDone)
@@ -496,57 +478,6 @@ func (f *File) Commit() error {
 	return f.commit()
 }
 
-// Checkpoint moves what readers no longer need from the WAL into the file and is
-// durable when it returns. All but what is committed meanwhile moves without a
-// lock; the rest moves under the writer's, so that the next transaction finds
-// nothing left in the WAL and begins it anew. Else the WAL of a file that is
-// always being written would grow without end.
-func (f *File) Checkpoint() error {
-	f.wal.asked()
-	if f.room.Level() == room.None {
-		return nil // the file might have to grow
-	}
-	const passive = "PRAGMA wal_checkpoint(PASSIVE)"
-	if err := f.maintain(passive); err != nil && !errors.Is(err, ErrDescriptors) {
-		return err // without a reader all of it moves under the lock
-	}
-	failpoint.Here(failpoint.CheckpointBetween)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.usable(); err != nil {
-		return err
-	}
-	f.enter()
-	defer f.leave()
-	if err := f.commit(); err != nil {
-		return err
-	}
-	return f.w.Query(passive, func(r *Row) error {
-		f.wal.moved(r.ColumnInt(0) == 0 && r.ColumnInt(1) == r.ColumnInt(2))
-		return nil
-	})
-}
-
-// Sync makes everything committed so far durable.
-func (f *File) Sync() error {
-	if err := f.Commit(); err != nil {
-		return err
-	}
-	return f.syncWAL()
-}
-
-func (f *File) syncWAL() error {
-	wal, err := os.Open(f.path + "-wal") // no lock of SQLite's lives on this file
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	err = wal.Sync()
-	return errors.Join(err, wal.Close())
-}
-
 // CopyTo writes a copy of the file as it is now, page for page, to path, which
 // must not exist, and makes it durable.
 func (f *File) CopyTo(path string) (err error) {
@@ -569,7 +500,9 @@ func (f *File) Close() error {
 		if f.broken == nil {
 			err = errors.Join(err, f.commitNow())
 		}
+		returned := f.disk.Begin("closing", f.path, stall.Long)
 		err = errors.Join(err, f.w.c.Close())
+		returned()
 		f.w = nil
 		f.unpark()
 		if err == nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"celld/store/room"
+	"celld/store/stall"
 )
 
 // Handles keeps the files of many tenants open, as many as the process's
@@ -44,6 +45,7 @@ type Handles struct {
 	behind *committer                  // nil: every update commits
 	budget *budget                     // of what is not committed; nil without behind
 	disk   *room.Room                  // nil for no end of it
+	watch  *stall.Watch                // of calls to the disk; nil for nobody
 	fail   func(key string, err error) // hears of a file that has lost updates; nil without behind
 }
 
@@ -205,6 +207,7 @@ func (h *Handles) open(key, path string) (*File, error) {
 	f.behind = h.behind != nil
 	f.budget = h.budget
 	f.room = h.disk
+	f.disk = h.watch
 	f.lost = func(err error) { h.lose(key, err) }
 	return f, nil
 }
@@ -408,6 +411,10 @@ func (h *Handles) WriteBehind(age time.Duration, fail func(key string, err error
 // KeepRoom has transactions stay open while disk has no room: a commit that fails
 // would lose them. It is called before the first Acquire.
 func (h *Handles) KeepRoom(disk *room.Room) { h.disk = disk }
+
+// WatchDisk has w watch the calls that may hang. It is called before the first
+// Acquire.
+func (h *Handles) WatchDisk(w *stall.Watch) { h.watch = w }
 
 // Applied is the applied index of key's file, if the file is open or was before:
 // nothing else changes it.

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"zombiezen.com/go/sqlite"
+
+	"celld/store/stall"
 )
 
 // Local is a small file of what one replica knows about itself and no other one
@@ -20,6 +22,7 @@ type Local struct {
 
 	mu sync.Mutex
 	c  *Conn // nil when closed
+	w  *stall.Watch
 }
 
 const localPragmas = connPragmas + "PRAGMA cache_size = -512; PRAGMA synchronous = FULL;"
@@ -61,6 +64,13 @@ func (l *Local) migrate(migrations []string) error {
 	return nil
 }
 
+// WatchDisk has w watch the calls that may hang.
+func (l *Local) WatchDisk(w *stall.Watch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.w = w
+}
+
 // Update runs fn in one transaction, durable when Update returns nil. After an
 // error nothing of it remains.
 func (l *Local) Update(fn func(*Conn) error) error {
@@ -74,7 +84,9 @@ func (l *Local) Update(fn func(*Conn) error) error {
 		err = fn(l.c)
 	}
 	if err == nil {
+		returned := l.w.Begin("COMMIT", l.path, stall.Short)
 		err = l.c.Query("COMMIT", nil)
+		returned()
 	}
 	if err != nil && !l.c.c.AutocommitEnabled() {
 		err = errors.Join(err, l.c.Query("ROLLBACK", nil))

@@ -9,6 +9,7 @@ import (
 	"zombiezen.com/go/sqlite"
 
 	"celld/store/room"
+	"celld/store/stall"
 )
 
 // keepReaders is how many idle reader connections a file keeps.
@@ -280,13 +281,15 @@ func (f *File) closeReaders() error {
 	return err
 }
 
-// maintain runs a statement that query_only would forbid on a reader.
+// maintain runs a checkpoint, which query_only would forbid, on a reader.
 func (f *File) maintain(sql string, args ...any) error {
 	return f.read(nil, func(c *Conn) error {
 		if err := c.Query("PRAGMA query_only = OFF", nil); err != nil {
 			return err
 		}
+		returned := f.disk.Begin("a checkpoint", f.path, stall.Long)
 		err := c.Query(sql, nil, args...)
+		returned()
 		return errors.Join(err, c.Query("PRAGMA query_only = ON", nil))
 	})
 }

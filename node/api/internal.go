@@ -34,6 +34,7 @@ type Status struct {
 	DiskFree    uint64   `json:"diskFree"`    // bytes
 	DiskReserve uint64   `json:"diskReserve"` // bytes that are kept free; below them no writes are taken on
 	HasRoom     bool     `json:"hasRoom"`     // writes are taken on
+	DiskHangs   bool     `json:"diskHangs"`   // a write has not returned for seconds; what is on the disk is not told then
 	Members     []Member `json:"members"`
 	// MembersIndex is the log entry that made Members what they are,
 	// MembersCommitted whether this node knows that it is there to stay.

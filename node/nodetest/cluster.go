@@ -281,6 +281,23 @@ func (c *Cluster) end(name string, ctx context.Context) {
 	}
 }
 
+// Lost waits until a node fails, and returns why and how it closed.
+func (c *Cluster) Lost(name string) (failed, closed error) {
+	c.t.Helper()
+	n := c.Node(name)
+	select {
+	case failed = <-n.Failed():
+	case <-time.After(Patience):
+		c.t.Fatalf("node %s did not fail within %s", name, Patience)
+	}
+	closed = n.Close(context.Background())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.nodes, name)
+	c.clients[name].CloseIdleConnections()
+	return failed, closed
+}
+
 // Start starts a stopped node again, on its data and its address.
 func (c *Cluster) Start(name string) {
 	c.t.Helper()

@@ -14,6 +14,7 @@ import (
 	"celld/store"
 	"celld/store/fault"
 	"celld/store/room"
+	"celld/store/stall"
 	"celld/store/tenant"
 )
 
@@ -122,6 +123,14 @@ func (s *Space) look(c *raftfsm.Command, m raftfsm.Mark, index uint64, f *store.
 // KeepRoom has commits of tenants' files wait while disk has no room. It is called
 // before the first Acquire.
 func (s *Space) KeepRoom(disk *room.Room) { s.tenants.KeepRoom(disk) }
+
+// WatchDisk has w watch the calls to the disk that may hang. It is called before
+// the first Acquire.
+func (s *Space) WatchDisk(w *stall.Watch) {
+	s.local.WatchDisk(w)
+	s.cell.WatchDisk(w)
+	s.tenants.WatchDisk(w)
+}
 
 // Resident implements raftfsm.Resident.
 func (s *Space) Resident(target string) bool {

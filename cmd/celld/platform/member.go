@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"celld/node"
+	"celld/store/stall"
 )
 
 const (
@@ -123,6 +124,14 @@ func isRemoved(err error) bool {
 	return errors.As(err, &here) || errors.As(err, &child) && child.ExitCode() == exitRemoved
 }
 
+// staysDown reports whether a member that ended is not to be started again: it was
+// removed, or the disk hung under one that lived in this process, and what waits for
+// the disk still has its files in use.
+func staysDown(err error) bool {
+	var hang *stall.Error
+	return isRemoved(err) || errors.As(err, &hang)
+}
+
 // exitRemoved is the exit code of celld node for it.
 const exitRemoved = 3
 
@@ -173,8 +182,13 @@ func (m *Member) supervise(ctx context.Context, halt <-chan context.Context, don
 			case <-life.ended():
 				err = life.why()
 				m.set(nil)
-				if isRemoved(err) {
-					m.onRemoved(m.name, err)
+				if staysDown(err) {
+					if isRemoved(err) {
+						m.onRemoved(m.name, err)
+					} else {
+						m.onEnd(m.name, err)
+						m.logger.Error("the member stays down until celld is started anew: in this process something still waits for its disk", "node", m.name, "error", err)
+					}
 					<-halt
 					m.mu.Lock()
 					m.stopErr = nil
