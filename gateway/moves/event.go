@@ -67,13 +67,13 @@ func (w What) String() string {
 
 // Proof is what was found on the copy that is to become the tenant.
 type Proof struct {
-	State   tenant.State `cbor:"1,keyasint,omitempty"` // of its control row
-	Epoch   tenant.Epoch `cbor:"2,keyasint,omitempty"` // likewise
-	W       Watermark    `cbor:"3,keyasint,omitempty"` // the last freeze that it contains
-	Source  Digest       `cbor:"4,keyasint,omitempty"`
-	Staged  Digest       `cbor:"5,keyasint,omitempty"`
-	Durable uint32       `cbor:"6,keyasint,omitempty"` // replicas on whose disks it is, fsynced
-	Voters  uint32       `cbor:"7,keyasint,omitempty"` // of the destination
+	State   tenant.State `cbor:"1,keyasint,omitzero"` // of its control row
+	Epoch   tenant.Epoch `cbor:"2,keyasint,omitzero"` // likewise
+	W       Watermark    `cbor:"3,keyasint,omitzero"` // the last freeze that it contains
+	Source  Digest       `cbor:"4,keyasint,omitzero"`
+	Staged  Digest       `cbor:"5,keyasint,omitzero"`
+	Durable uint32       `cbor:"6,keyasint,omitzero"` // replicas on whose disks it is, fsynced
+	Voters  uint32       `cbor:"7,keyasint,omitzero"` // of the destination
 }
 
 func (p Proof) majority() bool {
@@ -88,17 +88,17 @@ func (p Proof) equal() bool { return p.Source != Digest{} && p.Source == p.Stage
 type Event struct {
 	Move    tenant.MoveID `cbor:"1,keyasint"`
 	Epoch   tenant.Epoch  `cbor:"2,keyasint"`
-	Term    uint64        `cbor:"3,keyasint,omitempty"`
+	Term    uint64        `cbor:"3,keyasint,omitzero"`
 	What    What          `cbor:"4,keyasint"`
-	Attempt uint32        `cbor:"5,keyasint,omitempty"`
-	Bytes   uint64        `cbor:"6,keyasint,omitempty"` // shipped by Attempt so far
-	Rounds  uint64        `cbor:"7,keyasint,omitempty"` // of Attempt so far
-	Tail    uint64        `cbor:"8,keyasint,omitempty"`
-	At      Watermark     `cbor:"9,keyasint,omitempty"`
-	Proof   Proof         `cbor:"10,keyasint,omitempty"`
-	Pause   uint64        `cbor:"11,keyasint,omitempty"` // microseconds, by the executor's clock; 0 if it did not see both ends
-	Rows    uint64        `cbor:"12,keyasint,omitempty"`
-	Reason  string        `cbor:"13,keyasint,omitempty"`
+	Attempt uint32        `cbor:"5,keyasint,omitzero"`
+	Bytes   uint64        `cbor:"6,keyasint,omitzero"` // shipped by Attempt so far
+	Rounds  uint64        `cbor:"7,keyasint,omitzero"` // of Attempt so far
+	Tail    uint64        `cbor:"8,keyasint,omitzero"`
+	At      Watermark     `cbor:"9,keyasint,omitzero"`
+	Proof   Proof         `cbor:"10,keyasint,omitzero"`
+	Pause   uint64        `cbor:"11,keyasint,omitzero"` // microseconds, by the executor's clock; 0 if it did not see both ends
+	Rows    uint64        `cbor:"12,keyasint,omitzero"`
+	Reason  string        `cbor:"13,keyasint,omitzero"`
 }
 
 // Check refuses an event that breaks a bound, whatever the move.

@@ -26,8 +26,8 @@ type Digest [32]byte
 // Watermark is a point in a tenant's history in one cell: the index of a log
 // entry, and the tenant's sequence as of that entry.
 type Watermark struct {
-	Index    uint64 `cbor:"1,keyasint,omitempty" json:"index"`
-	Sequence uint64 `cbor:"2,keyasint,omitempty" json:"sequence"`
+	Index    uint64 `cbor:"1,keyasint,omitzero" json:"index"`
+	Sequence uint64 `cbor:"2,keyasint,omitzero" json:"sequence"`
 }
 
 // End is one side of a move. A cell is its key: another cell under the same name
@@ -35,34 +35,34 @@ type Watermark struct {
 type End struct {
 	Cell tenant.CellName `cbor:"1,keyasint"`
 	Key  tenant.CellKey  `cbor:"2,keyasint"`
-	Done bool            `cbor:"3,keyasint,omitempty"` // after ABORT: it holds the move's terminal record
+	Done bool            `cbor:"3,keyasint,omitzero"` // after ABORT: it holds the move's terminal record
 }
 
 // Decision is COMMIT or ABORT: the first one, for ever. Its zero value is neither.
 type Decision struct {
-	Commit bool   `cbor:"1,keyasint,omitempty"`
-	Index  uint64 `cbor:"2,keyasint,omitempty"` // of the directory's log entry; 0 while undecided
-	At     int64  `cbor:"3,keyasint,omitempty"`
-	By     string `cbor:"4,keyasint,omitempty"`
-	Why    string `cbor:"5,keyasint,omitempty"`
+	Commit bool   `cbor:"1,keyasint,omitzero"`
+	Index  uint64 `cbor:"2,keyasint,omitzero"` // of the directory's log entry; 0 while undecided
+	At     int64  `cbor:"3,keyasint,omitzero"`
+	By     string `cbor:"4,keyasint,omitzero"`
+	Why    string `cbor:"5,keyasint,omitzero"`
 }
 
 // Report is what an operator may want to know afterwards. No rule depends on it,
 // but for Finding.
 type Report struct {
-	Bytes       uint64 `cbor:"1,keyasint,omitempty"`  // shipped by this attempt
-	Wasted      uint64 `cbor:"2,keyasint,omitempty"`  // shipped by attempts that broke
-	Rounds      uint64 `cbor:"3,keyasint,omitempty"`  // of catching up, in this attempt
-	Tail        uint64 `cbor:"4,keyasint,omitempty"`  // bytes that were left when the freeze was asked for
-	FreezeAt    int64  `cbor:"5,keyasint,omitempty"`  // when it was asked for
-	ActiveAt    int64  `cbor:"6,keyasint,omitempty"`  // when a cell was known to serve again
-	PauseMicros uint64 `cbor:"7,keyasint,omitempty"`  // writes stood still
-	Before      Digest `cbor:"8,keyasint,omitempty"`  // content of the staged copy and the source before the freeze
-	Pages       Digest `cbor:"9,keyasint,omitempty"`  // pages at W
-	After       Digest `cbor:"10,keyasint,omitempty"` // content at the destination as of the activation
-	Rows        uint64 `cbor:"11,keyasint,omitempty"`
-	Finding     string `cbor:"12,keyasint,omitempty"` // how the sides differ; "" is not at all
-	Accepted    string `cbor:"13,keyasint,omitempty"` // why an operator let the move be complete in spite of it
+	Bytes       uint64 `cbor:"1,keyasint,omitzero"`  // shipped by this attempt
+	Wasted      uint64 `cbor:"2,keyasint,omitzero"`  // shipped by attempts that broke
+	Rounds      uint64 `cbor:"3,keyasint,omitzero"`  // of catching up, in this attempt
+	Tail        uint64 `cbor:"4,keyasint,omitzero"`  // bytes that were left when the freeze was asked for
+	FreezeAt    int64  `cbor:"5,keyasint,omitzero"`  // when it was asked for
+	ActiveAt    int64  `cbor:"6,keyasint,omitzero"`  // when a cell was known to serve again
+	PauseMicros uint64 `cbor:"7,keyasint,omitzero"`  // writes stood still
+	Before      Digest `cbor:"8,keyasint,omitzero"`  // content of the staged copy and the source before the freeze
+	Pages       Digest `cbor:"9,keyasint,omitzero"`  // pages at W
+	After       Digest `cbor:"10,keyasint,omitzero"` // content at the destination as of the activation
+	Rows        uint64 `cbor:"11,keyasint,omitzero"`
+	Finding     string `cbor:"12,keyasint,omitzero"` // how the sides differ; "" is not at all
+	Accepted    string `cbor:"13,keyasint,omitzero"` // why an operator let the move be complete in spite of it
 }
 
 // Move is the record of one move of one tenant. It is a comparable value: equal
@@ -82,24 +82,24 @@ type Move struct {
 	PlannedAt int64         `cbor:"12,keyasint"` // times are unix microseconds
 	ChangedAt int64         `cbor:"13,keyasint"`
 
-	Term     uint64 `cbor:"14,keyasint,omitempty"` // of the executor; 0 is nobody yet
-	Executor string `cbor:"15,keyasint,omitempty"`
-	Attempt  uint32 `cbor:"16,keyasint,omitempty"` // of the copy, from 1
+	Term     uint64 `cbor:"14,keyasint,omitzero"` // of the executor; 0 is nobody yet
+	Executor string `cbor:"15,keyasint,omitzero"`
+	Attempt  uint32 `cbor:"16,keyasint,omitzero"` // of the copy, from 1
 
-	W        Watermark `cbor:"17,keyasint,omitempty"` // the freeze at the source
-	Arrived  Watermark `cbor:"18,keyasint,omitempty"` // the activation at the destination
-	Decision Decision  `cbor:"19,keyasint,omitempty"`
-	Copy     Copy      `cbor:"20,keyasint,omitempty"`
-	Report   Report    `cbor:"21,keyasint,omitempty"`
+	W        Watermark `cbor:"17,keyasint,omitzero"` // the freeze at the source
+	Arrived  Watermark `cbor:"18,keyasint,omitzero"` // the activation at the destination
+	Decision Decision  `cbor:"19,keyasint,omitzero"`
+	Copy     Copy      `cbor:"20,keyasint,omitzero"`
+	Report   Report    `cbor:"21,keyasint,omitzero"`
 
 	// Of a rollback: the move that it undoes, what that move's W was, the epoch of
 	// the copy, and the sequence that the tenant must still have.
-	Of        tenant.MoveID `cbor:"22,keyasint,omitempty"`
-	CopyW     Watermark     `cbor:"23,keyasint,omitempty"`
-	CopyEpoch tenant.Epoch  `cbor:"24,keyasint,omitempty"`
-	Unwritten uint64        `cbor:"25,keyasint,omitempty"`
+	Of        tenant.MoveID `cbor:"22,keyasint,omitzero"`
+	CopyW     Watermark     `cbor:"23,keyasint,omitzero"`
+	CopyEpoch tenant.Epoch  `cbor:"24,keyasint,omitzero"`
+	Unwritten uint64        `cbor:"25,keyasint,omitzero"`
 	// Of a transfer: the rollback of it that is under way or was committed.
-	Undo tenant.MoveID `cbor:"26,keyasint,omitempty"`
+	Undo tenant.MoveID `cbor:"26,keyasint,omitzero"`
 }
 
 // Order is what Plan makes a move of.

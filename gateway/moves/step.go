@@ -21,7 +21,10 @@ func Step(m Move, e Event, at Entry) (Move, error) {
 		return m, err
 	}
 	next.ChangedAt = at.At
-	return next, next.Check()
+	if err := next.Check(); err != nil {
+		return m, err
+	}
+	return next, nil
 }
 
 // admit refuses who may not speak: an executor that another one has followed, an

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"celld/gateway/moves"
 	"celld/raftfsm"
 	"celld/raftfsm/dirfsm"
 	"celld/store/tenant"
@@ -35,6 +36,10 @@ func TestBodiesArePinned(t *testing.T) {
 			"876254316175614e625531626575" + "66706f6f6c6564" + "60"},
 		{dirfsm.PutCell{Name: "C1", Key: "k", Region: "eu", Tier: "pooled", State: "active", Capacity: 3, Nodes: []dirfsm.CellNode{{Name: "n1", Address: "a:1"}}},
 			"87624331616b62657566706f6f6c6564666163746976650381" + "82626e3163613a31"},
+		{dirfsm.PlanMove{Move: "m", UID: "u", To: "C5", Reason: "r", AtOnce: 2}, "85616d617562433561" + "7202"},
+		{dirfsm.PlanRollback{Move: "r", Of: "m", Reason: "x"}, "836172616d6178"},
+		{dirfsm.MoveEvent{Event: moves.Event{Move: "m", Epoch: 2, Term: 3, What: moves.Froze, At: moves.Watermark{Index: 9, Sequence: 5}}},
+			"81a501616d02020303" + "0408" + "09a201090205"},
 		{dirfsm.Prune{Sessions: 1, Invites: 2, Keys: 3, Audit: 4, Limit: 5}, "850102030405"},
 	} {
 		raw, err := raftfsm.Encode(c.body)

@@ -3,8 +3,8 @@
 //
 // The directory is the gateways' Raft group. Its state is one SQLite file,
 // directory.db, which every gateway holds a replica of: users, the hashes of
-// their credentials, tenants with their placements, memberships, invites, cells
-// and the audit. Package gateway/directory proposes the commands and reads the
+// their credentials, tenants with their placements, memberships, invites, cells,
+// moves and the audit. Package gateway/directory proposes the commands and reads the
 // file; nothing else does either.
 //
 // Invariants:
@@ -21,8 +21,11 @@
 //     courtesy.
 //   - Only hashes of secrets are in the log and in the file. Random values are
 //     made by the proposer and travel in the command; the time is the command's.
+//   - A tenant takes part in one move, and its state is moving until that is over.
+//     What an event makes of a move is the business of package gateway/moves; here
+//     the decision, the placement and the cells' counts change in one entry.
 //   - Each command that had an effect leaves one audit row in the same
-//     transaction; only Prune leaves none.
+//     transaction; only pruning and the rounds of a copy leave none.
 //
 // The actor of a command is a user's id, "operator:<name>" or "gateway:<name>".
 // An id holds no colon, so no user can look like one of the others.

@@ -40,7 +40,7 @@ CREATE TABLE cell (
   region TEXT NOT NULL, tier TEXT NOT NULL,
   state TEXT NOT NULL CHECK (state IN ('active', 'draining')),
   capacity INTEGER NOT NULL,
-  tenants INTEGER NOT NULL,           -- how many are placed here
+  tenants INTEGER NOT NULL,           -- how many are placed here or on their way
   changed_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -63,6 +63,23 @@ CREATE TABLE tenant (
   created_at INTEGER NOT NULL, changed_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tenant_provisioning ON tenant (created_at, uid) WHERE state = 'provisioning';
+
+-- record is the whole move as package gateway/moves encodes it; the columns before
+-- it repeat what rows are found by.
+CREATE TABLE move (
+  move_id TEXT PRIMARY KEY, uid TEXT NOT NULL REFERENCES tenant (uid),
+  source TEXT NOT NULL REFERENCES cell (name), destination TEXT NOT NULL REFERENCES cell (name),
+  epoch_to INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  copy TEXT NOT NULL,                 -- at the source: none, kept, dropping, dropped
+  open INTEGER NOT NULL,              -- 1 until the move is over
+  planned_at INTEGER NOT NULL, changed_at INTEGER NOT NULL,
+  record BLOB NOT NULL,
+  UNIQUE (uid, epoch_to)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX move_open ON move (planned_at, move_id) WHERE open = 1;
+CREATE INDEX move_copy ON move (changed_at, move_id) WHERE copy IN ('kept', 'dropping');
+CREATE INDEX move_past ON move (changed_at, move_id) WHERE open = 0 AND copy IN ('none', 'dropped');
 
 CREATE TABLE member (
   uid TEXT NOT NULL REFERENCES tenant (uid), user_id TEXT NOT NULL REFERENCES user (user_id),

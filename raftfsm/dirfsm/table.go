@@ -28,6 +28,10 @@ const (
 	NumPutNode
 	NumRemoveNode
 	NumMark
+	NumPlanMove
+	NumPlanRollback
+	NumMoveEvent
+	NumPruneMoves
 )
 
 // Table is every command of the directory. touched is told the sequence of each
@@ -58,6 +62,10 @@ func Table(touched func(sequence uint64), look raftfsm.Look) *raftfsm.Table {
 		raftfsm.Define(NumPutNode, "PutNode", raftfsm.Control, h.putNode),
 		raftfsm.Define(NumRemoveNode, "RemoveNode", raftfsm.Control, h.removeNode),
 		raftfsm.DefineMark(NumMark, "Mark", look),
+		raftfsm.Define(NumPlanMove, "PlanMove", raftfsm.Control, h.planMove),
+		raftfsm.Define(NumPlanRollback, "PlanRollback", raftfsm.Control, h.planRollback),
+		raftfsm.Define(NumMoveEvent, "MoveEvent", raftfsm.Control, h.moveEvent),
+		raftfsm.Define(NumPruneMoves, "PruneMoves", raftfsm.Control, pruneMoves),
 	)
 }
 
