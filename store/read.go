@@ -297,12 +297,19 @@ func (f *File) maintain(sql string, args ...any) error {
 // Check reads the whole file and reports what makes no sense in it, as an error
 // for which IsBad holds. It takes long for a large file, and a slot as long.
 func (f *File) Check() error {
-	return f.read(nil, func(c *Conn) error {
-		return c.Query("PRAGMA quick_check(1)", func(r *Row) error {
-			if said := r.ColumnText(0); said != "ok" {
-				return fmt.Errorf("%s: %w: %s", f.path, errUnsound, said)
-			}
-			return nil
-		})
+	return f.read(nil, func(c *Conn) error { return quickCheck(c, f.path) })
+}
+
+// Check is File.Check of the pinned state.
+func (p *Pin) Check() error {
+	return p.Read(nil, func(c *Conn) error { return quickCheck(c, p.file.path) })
+}
+
+func quickCheck(c *Conn, path string) error {
+	return c.Query("PRAGMA quick_check(1)", func(r *Row) error {
+		if said := r.ColumnText(0); said != "ok" {
+			return fmt.Errorf("%s: %w: %s", path, errUnsound, said)
+		}
+		return nil
 	})
 }
