@@ -1,6 +1,6 @@
 // Package directory is one gateway's replica of the directory: users,
-// credentials, tenants with their placements, memberships, invites, cells and
-// the audit. It reads the replica, proposes the commands of raftfsm/dirfsm, and
+// credentials, tenants with their placements, memberships, invites, cells, moves
+// and the audit. It reads the replica, proposes the commands of raftfsm/dirfsm, and
 // knows whether it may speak for the directory at all.
 //
 // Invariants:

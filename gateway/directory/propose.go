@@ -175,15 +175,23 @@ const (
 	keepInvites = 7 * 24 * time.Hour // after they have expired
 	keepKeys    = 48 * time.Hour
 	keepAudit   = 400 * 24 * time.Hour
+	keepMoves   = keepAudit // from when they are over and nothing is left of them
 )
 
 // prune deletes what is past its time, in commands of bounded size.
 func (d *Directory) prune(ctx context.Context) error {
 	now := d.clock.Now()
-	body := dirfsm.Prune{Sessions: now.UnixMicro(), Invites: now.Add(-keepInvites).UnixMicro(),
-		Keys: now.Add(-keepKeys).UnixMicro(), Audit: now.Add(-keepAudit).UnixMicro(), Limit: pruneLimit}
+	if err := d.pruneBy(ctx, dirfsm.NumPrune, dirfsm.Prune{Sessions: now.UnixMicro(), Invites: now.Add(-keepInvites).UnixMicro(),
+		Keys: now.Add(-keepKeys).UnixMicro(), Audit: now.Add(-keepAudit).UnixMicro(), Limit: pruneLimit}); err != nil {
+		return err
+	}
+	return d.pruneBy(ctx, dirfsm.NumPruneMoves, dirfsm.PruneMoves{Before: now.Add(-keepMoves).UnixMicro(), Limit: pruneLimit})
+}
+
+// pruneBy repeats one such command until it finds no more.
+func (d *Directory) pruneBy(ctx context.Context, n raftfsm.Number, body any) error {
 	for {
-		c, err := raftfsm.NewCommand(dirfsm.NumPrune, "", body)
+		c, err := raftfsm.NewCommand(n, "", body)
 		if err != nil {
 			return err
 		}
