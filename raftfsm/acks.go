@@ -28,10 +28,10 @@ type ackRound struct {
 
 // begin starts to wait for need of voters to answer, in term, requests sent from
 // now on. One round at a time.
-func (a *acks) begin(term uint64, voters []raft.ServerID, need int) *ackRound {
+func (a *acks) begin(term uint64, voters []raft.Server, need int) *ackRound {
 	r := &ackRound{term: term, need: need, waits: make(map[raft.ServerID]bool, len(voters)), done: make(chan struct{})}
 	for _, v := range voters {
-		r.waits[v] = true
+		r.waits[v.ID] = true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

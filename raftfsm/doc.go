@@ -56,7 +56,8 @@
 // # Goroutines and locks
 //
 // A Group owns six goroutines beside Raft's: the proposer's gather and deliver,
-// the leader's follow, readIndex's serve, the yielder's and the cutter's; Close waits for all of them. Apply
+// the leader's follow, readIndex's serve, the yielder's and the cutter's; one that has led owns
+// another one for each other voter, which sends the heartbeats of readIndex's rounds. Close waits for all of them. Apply
 // starts up to GOMAXPROCS goroutines a batch and waits for them. A Mux's Serve
 // owns one goroutine for each connection in its handshake. fsm.mu is held while a
 // batch is applied, while a snapshot is installed, for the last stretch of CatchUp,

@@ -100,7 +100,7 @@ func (g *Group) start() (err error) {
 	}
 	g.proposer = newProposer(g.raft, g.cfg.Limits, &g.flying, g.metrics)
 	g.leader = newLeader(g.raft, g.progress, g.cfg.Timing.Heartbeat)
-	g.reads = newReadIndex(g.raft, raft.ServerID(g.cfg.ID), g.leader, &g.transport.acks, g.metrics)
+	g.reads = newReadIndex(g.raft, raft.ServerID(g.cfg.ID), g.leader, g.transport, g.cfg.Timing.Heartbeat/2, g.metrics)
 	g.yielder = newYielder(g)
 	g.cutter = newCutter(g, &watched.bytes)
 	go g.cutter.run()
@@ -328,6 +328,7 @@ func (g *Group) shutDown() error {
 	g.proposer.stop(giveUp) // first, so that the library owes nobody an answer
 	g.reads.stop()
 	g.leader.stop()
+	defer g.reads.end() // once the transport is closed, which Shutdown does
 	down := make(chan error, 1)
 	go func() { down <- g.raft.Shutdown().Error() }()
 	select {

@@ -15,7 +15,7 @@ import (
 //
 //  1. makes sure that an entry of the leader's own term has been applied,
 //  2. samples the commit index,
-//  3. has a majority answer, in this term, requests sent after the sample,
+//  3. has a majority answer, in this term, heartbeats sent after the sample,
 //  4. checks that it still leads in that term.
 //
 // Each reader then waits until the sampled index has been applied here.
@@ -23,13 +23,20 @@ import (
 // Readers wait for a round, not each for an answer of its own: one channel is
 // closed for all of them. Before a round samples it lets other goroutines run once,
 // so that on a busy machine the readers that are about to ask ask together; on an
-// idle one that costs nothing.
+// idle one that costs nothing. Where many readers share a round a round is made for
+// less CPU: the next one begins some time after it, longer where rounds take long, and
+// asks no more voters than it needs, the others only when those take unusually long.
 type readIndex struct {
 	raft    *raft.Raft
 	id      raft.ServerID
 	leader  *leader
 	acks    *acks
+	beats   *beats
 	metrics *metrics
+
+	begun   time.Time     // the last round
+	readers int           // of the last round
+	usual   time.Duration // how long a round takes
 
 	mu   sync.Mutex
 	next *readRound    // whom readers join; nil while nobody waits
@@ -56,14 +63,22 @@ const (
 	maxRound = 2 * time.Second
 	// maxCatchUp bounds how long a reader waits for what the round found.
 	maxCatchUp = 2 * time.Second
+	// crowd is how many readers a round has from which on rounds are made for less.
+	crowd = 4
+	// pace is how many times as long as a round usually takes those are apart at
+	// least, up to maxPace.
+	pace    = 3
+	maxPace = 3 * time.Millisecond
+	// maxPatience bounds how long a round waits before it asks the other voters too.
+	maxPatience = 10 * time.Millisecond
 )
 
 // errNoMajority says why a round came to nothing.
 var errNoMajority = errors.New("a majority did not confirm the leader in time")
 
-func newReadIndex(r *raft.Raft, id raft.ServerID, l *leader, a *acks, m *metrics) *readIndex {
+func newReadIndex(r *raft.Raft, id raft.ServerID, l *leader, t *Transport, rest time.Duration, m *metrics) *readIndex {
 	ri := &readIndex{
-		raft: r, id: id, leader: l, acks: a, metrics: m,
+		raft: r, id: id, leader: l, acks: &t.acks, beats: newBeats(t, id, rest), metrics: m,
 		wake: make(chan struct{}, 1), stopping: make(chan struct{}), finished: make(chan struct{}),
 	}
 	go ri.serve()
@@ -106,7 +121,9 @@ func (ri *readIndex) confirm(ctx context.Context) (uint64, error) {
 
 func (ri *readIndex) serve() {
 	defer close(ri.finished)
-	late := time.NewTimer(maxRound)
+	defer ri.beats.stop()
+	soon, late := time.NewTimer(maxRound), time.NewTimer(maxRound)
+	defer soon.Stop()
 	defer late.Stop()
 	for {
 		select {
@@ -114,7 +131,9 @@ func (ri *readIndex) serve() {
 		case <-ri.stopping:
 			return
 		}
-		runtime.Gosched()
+		if !ri.gather(soon) {
+			return
+		}
 		ri.mu.Lock()
 		round := ri.next
 		ri.next = nil
@@ -123,14 +142,40 @@ func (ri *readIndex) serve() {
 			continue
 		}
 		late.Reset(maxRound)
-		round.index, round.err = ri.confirmNow(late.C)
+		ri.begun = time.Now()
+		round.index, round.err = ri.confirmNow(round.readers, soon, late.C)
+		ri.readers = round.readers
 		ri.metrics.readRounds.Inc()
 		close(round.done)
 	}
 }
 
-// confirmNow makes a round; late ends it.
-func (ri *readIndex) confirmNow(late <-chan time.Time) (uint64, error) {
+// pause is how long the next round waits for more readers.
+func (ri *readIndex) pause(now time.Time) time.Duration {
+	if ri.readers < crowd {
+		return 0
+	}
+	return max(0, min(pace*ri.usual, maxPace)-now.Sub(ri.begun))
+}
+
+// gather lets readers come. It returns false when there are no more rounds.
+func (ri *readIndex) gather(timer *time.Timer) bool {
+	pause := ri.pause(time.Now())
+	if pause == 0 {
+		runtime.Gosched()
+		return true
+	}
+	timer.Reset(pause)
+	select {
+	case <-timer.C:
+		return true
+	case <-ri.stopping:
+		return false
+	}
+}
+
+// confirmNow makes a round; late ends it, and timer is there for it to use.
+func (ri *readIndex) confirmNow(readers int, timer *time.Timer, late <-chan time.Time) (uint64, error) {
 	ls := ri.leader.now()
 	if ls == nil {
 		return 0, ErrNotLeader
@@ -145,22 +190,8 @@ func (ri *readIndex) confirmNow(late <-chan time.Time) (uint64, error) {
 		return 0, ErrNotLeader
 	}
 	index := ri.raft.CommitIndex()
-	peers, need := ri.voters()
-	round := ri.acks.begin(ls.term, peers, need)
-	defer ri.acks.end()
-	if need > 0 {
-		// Makes the library send a heartbeat to every peer now; what it thinks of
-		// the answers does not matter.
-		ri.raft.VerifyLeader()
-	}
-	select {
-	case <-round.done:
-	case <-ls.lost:
-		return 0, ErrNotLeader
-	case <-late:
-		return 0, ErrNotLeader.Because(errNoMajority)
-	case <-ri.stopping:
-		return 0, ErrNotLeader
+	if err := ri.majority(ls, readers, timer, late); err != nil {
+		return 0, err
 	}
 	if term, ok := leading(ri.raft); !ok || term != ls.term {
 		return 0, ErrNotLeader
@@ -168,10 +199,45 @@ func (ri *readIndex) confirmNow(late <-chan time.Time) (uint64, error) {
 	return index, nil
 }
 
+// majority has a majority answer heartbeats sent from now on. Many readers wait for
+// as few answers as will do: each costs more than the rest of a round. For few
+// readers everybody is asked, and the quickest count.
+func (ri *readIndex) majority(ls *leadership, readers int, timer *time.Timer, late <-chan time.Time) error {
+	peers, need := ri.voters()
+	round := ri.acks.begin(ls.term, peers, need)
+	defer ri.acks.end()
+	ri.beats.begin(ls.term, peers)
+	if need > 0 {
+		if readers < crowd {
+			need = len(peers)
+		}
+		ri.beats.ask(need)
+		timer.Reset(min(2*ri.usual+time.Millisecond, maxPatience))
+	}
+	begun := time.Now()
+	for {
+		select {
+		case <-round.done:
+			ri.usual += (time.Since(begun) - ri.usual) / 8
+			return nil
+		case <-timer.C:
+			ri.beats.askRest()
+		case <-ri.beats.failed:
+			ri.beats.askRest()
+		case <-ls.lost:
+			return ErrNotLeader
+		case <-late:
+			return ErrNotLeader.Because(errNoMajority)
+		case <-ri.stopping:
+			return ErrNotLeader
+		}
+	}
+}
+
 // voters returns the other voters and how many of them make a majority together
 // with this member.
-func (ri *readIndex) voters() ([]raft.ServerID, int) {
-	var peers []raft.ServerID
+func (ri *readIndex) voters() ([]raft.Server, int) {
+	var peers []raft.Server
 	all, self := 0, 0
 	for _, s := range ri.raft.GetConfiguration().Configuration().Servers {
 		if s.Suffrage != raft.Voter {
@@ -181,13 +247,17 @@ func (ri *readIndex) voters() ([]raft.ServerID, int) {
 		if s.ID == ri.id {
 			self = 1
 		} else {
-			peers = append(peers, s.ID)
+			peers = append(peers, s)
 		}
 	}
 	return peers, all/2 + 1 - self
 }
 
+// stop ends the rounds. The transport has to be closed before end.
 func (ri *readIndex) stop() {
 	close(ri.stopping)
 	<-ri.finished
 }
+
+// end waits for those who may still wait for an answer.
+func (ri *readIndex) end() { ri.beats.end() }

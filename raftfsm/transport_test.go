@@ -94,7 +94,7 @@ func TestHeartbeatReachesConsumer(t *testing.T) {
 		}
 	}
 	beat()
-	round := t1.acks.begin(4, []raft.ServerID{"id2", "id3"}, 1)
+	round := t1.acks.begin(4, []raft.Server{{ID: "id2"}, {ID: "id3"}}, 1)
 	select {
 	case <-round.done:
 		t.Fatal("an answer to an earlier request counted")
@@ -114,7 +114,7 @@ func TestAcksCountOnlyWhatTheyShould(t *testing.T) {
 		a.answered(peer, moment, &raft.AppendEntriesRequest{Term: term}, &raft.AppendEntriesResponse{Term: answered})
 	}
 	before := a.sending()
-	r := a.begin(7, []raft.ServerID{"b", "c", "d", "e"}, 2)
+	r := a.begin(7, []raft.Server{{ID: "b"}, {ID: "c"}, {ID: "d"}, {ID: "e"}}, 2)
 	now := a.sending()
 	answer("b", before, 7, 7) // sent before the sample
 	answer("b", now, 6, 6)    // of an earlier term of this leader
