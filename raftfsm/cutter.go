@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"celld/store/room"
 )
 
 // cutter has snapshots taken, and the log cut behind them: by entries, by bytes
@@ -22,13 +24,18 @@ type cutter struct {
 	limits   Limits
 	log      *slog.Logger
 
-	since time.Time // of the first look that found something new; zero for none
-	quit  chan struct{}
-	over  chan struct{}
+	since  time.Time // of the first look that found something new; zero for none
+	warned time.Time // that snapshots fail; zero while they do not
+	quit   chan struct{}
+	over   chan struct{}
 }
 
-// cutEvery is how often the cutter looks.
-const cutEvery = 2 * time.Second
+// cutEvery is how often the cutter looks, warnAgain how often it says that
+// snapshots still fail.
+const (
+	cutEvery  = 2 * time.Second
+	warnAgain = time.Hour
+)
 
 func newCutter(g *Group, stored *atomic.Int64) *cutter {
 	return &cutter{
@@ -38,10 +45,10 @@ func newCutter(g *Group, stored *atomic.Int64) *cutter {
 }
 
 // uncut is how many entries are behind no snapshot; 0 while absent files are still
-// to be caught up from them.
+// to be caught up from them, and without disk space to write one.
 func (g *Group) uncut() uint64 {
 	applied, floor := g.Applied(), g.Floor()
-	if applied <= floor || g.cfg.Space.Absent() > 0 {
+	if applied <= floor || g.cfg.Space.Absent() > 0 || g.cfg.Room.Level() == room.None {
 		return 0
 	}
 	return applied - floor
@@ -94,8 +101,13 @@ func (c *cutter) look(now time.Time) {
 	case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):
 		c.done = stored
 		c.since = time.Time{}
+		if !c.warned.IsZero() {
+			c.warned = time.Time{}
+			c.log.Info("snapshots are taken again, and the log is cut")
+		}
 		c.log.Debug("the log was cut", "entries", entries, "bytes", bytes, "kept", trailing)
-	case !errors.Is(err, raft.ErrRaftShutdown):
+	case !errors.Is(err, raft.ErrRaftShutdown) && (c.warned.IsZero() || now.Sub(c.warned) >= warnAgain):
+		c.warned = now
 		c.log.Warn("no snapshot was taken; the log stays as long as it is", "error", err)
 	}
 }

@@ -1,6 +1,7 @@
 package raftfsm
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,6 +55,46 @@ func TestCutterGoesByEntriesBytesAndAge(t *testing.T) {
 			t.Fatalf("step %d: %d snapshots with %d entries behind the last, not %d with %d", i, taken, trailing, step.want, step.trailing)
 		}
 	}
+}
+
+// A disk that refuses snapshots for hours is told of once an hour, and when it is
+// over.
+func TestCutterWarnsOnce(t *testing.T) {
+	var (
+		stored atomic.Int64
+		said   bytes.Buffer
+		fails  = true
+	)
+	c := &cutter{
+		stored: &stored, log: slog.New(slog.NewTextHandler(&said, nil)), entries: func() uint64 { return 100 },
+		limits: Limits{SnapshotEntries: 100, SnapshotBytes: 1000, SnapshotAge: time.Hour},
+		snapshot: func(uint64) error {
+			if fails {
+				return errors.New("input/output error")
+			}
+			return nil
+		},
+	}
+	at := time.Now()
+	looks := func(n int, want int) {
+		t.Helper()
+		said.Reset()
+		for range n {
+			at = at.Add(cutEvery)
+			c.look(at)
+		}
+		if got := strings.Count(said.String(), "\n"); got != want {
+			t.Errorf("%d looks, and %d lines, not %d:\n%s", n, got, want, said.String())
+		}
+	}
+	looks(1, 1)
+	looks(1799, 0)
+	looks(1800, 1)
+	fails = false
+	looks(1, 1)
+	looks(1, 0)
+	fails = true
+	looks(100, 1)
 }
 
 // Few entries with many bytes are cut, long before Raft would by their number.

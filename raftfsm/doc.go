@@ -73,7 +73,7 @@
 // described in manifest.go. testdata pins all of them.
 //
 // A member's folder holds log.db (raft-boltdb), stable.db (term, vote and whose
-// folder it is), snapshots/ (Raft's own store, of local and received ones) and for a
+// folder it is; stable.db.new before it says so), snapshots/ (Raft's own store, of local and received ones) and for a
 // while sent-*/ and install/.
 //
 // On the wire a connection is TLS 1.3 with certificates on both sides (package

@@ -75,7 +75,7 @@ func Identify(dir, group, name string, join bool, replace string) (string, error
 	if err != nil {
 		return "", err
 	}
-	return id, errors.Join(s.Close(), syncDirs(dir, 1))
+	return id, s.Close()
 }
 
 // identified reads whose folder dir is.

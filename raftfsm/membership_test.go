@@ -161,6 +161,38 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
+// A member that dies at any moment of making its first file begins anew, and is
+// somebody else.
+func TestIdentifyAfterACrash(t *testing.T) {
+	whole := t.TempDir()
+	s, err := openStableAt(filepath.Join(whole, stableFile), "C2", "n4~dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(whole, stableFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{0, 1, len(raw) / 2, len(raw)} {
+		for _, join := range []bool{true, false} {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, unfinishedStable), raw[:n], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			id, err := Identify(dir, "C2", "n4", join, "")
+			if err != nil || NameOf(id) != "n4" || joined(id) != join || id == "n4~dead" {
+				t.Errorf("with %d bytes of it written, join %v: %q, %v", n, join, id, err)
+			}
+			if again, err := Identify(dir, "C2", "n4", join, ""); err != nil || again != id {
+				t.Errorf("with %d bytes of it written, join %v: %q and then %q, %v", n, join, id, again, err)
+			}
+		}
+	}
+}
+
 // A member that joined, took part and lost its log does not come back as who it
 // was; one that never took part may.
 func TestAJoinedMemberThatLostItsLog(t *testing.T) {

@@ -46,6 +46,9 @@ func (s *localSnapshot) Persist(sink raft.SnapshotSink) error {
 	if err := s.fsm.space.Sync(); err != nil {
 		return err
 	}
+	if s.fsm.space.Absent() > 0 { // since Snapshot: what the manifest says of it is not durable
+		return errAbsences
+	}
 	failpoint.Here(failpoint.SnapshotSynced)
 	if err := writeManifest(sink, &s.manifest); err != nil {
 		return err

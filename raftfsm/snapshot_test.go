@@ -402,3 +402,21 @@ func TestDamagedSnapshotIsRefused(t *testing.T) {
 }
 
 var _ raft.SnapshotStore = (*snapshots)(nil)
+
+// A target that becomes absent after its index was taken for a snapshot may not have
+// it durably: the snapshot is none.
+func TestNoSnapshotOfWhatIsLost(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m := c.members[0]
+	c.must(keyed(t, command(t, cmdOpen, "", open{Target: "t1"}), "o"))
+	snapshot, err := m.group.fsm.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.files.Damaged("t1", errors.New("its commit failed")); err != nil {
+		t.Fatal(err)
+	}
+	if err := snapshot.Persist(nil); !errors.Is(err, errAbsences) {
+		t.Errorf("persisted: %v", err)
+	}
+}

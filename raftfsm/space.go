@@ -25,7 +25,8 @@ type Space interface {
 	// Files lists every file with its applied index, the group's own included. It
 	// opens none that was not open since the start: Recover has told its index.
 	Files() ([]store.FileState, error)
-	// Sync makes every file durable up to what was committed before the call.
+	// Sync makes every file durable up to what was committed before the call, those
+	// of absent targets excepted.
 	Sync() error
 	// Damaged makes a target absent because of what its file did.
 	Damaged(target string, cause error) error

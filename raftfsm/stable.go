@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -43,8 +44,12 @@ const (
 // folderFormat is the version that this program writes and reads.
 const folderFormat = 1
 
-// stableFile is the file's name in a member's folder.
-const stableFile = "stable.db"
+// stableFile is the file's name in a member's folder, unfinishedStable while it is
+// being made.
+const (
+	stableFile       = "stable.db"
+	unfinishedStable = stableFile + ".new"
+)
 
 // bucket is the one bucket of the file.
 const bucket = "stable"
@@ -56,8 +61,35 @@ func boltOptions() *bbolt.Options {
 	return &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
 }
 
+// openStable opens a member's store. A new one is filled under another name and put
+// in place when it says whose it is: there is none that does not.
 func openStable(dir, group, id string) (*stableStore, error) {
 	path := filepath.Join(dir, stableFile)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		if err := newStable(dir, group, id); err != nil {
+			return nil, err
+		}
+	}
+	return openStableAt(path, group, id)
+}
+
+// newStable makes a store, durable when it returns.
+func newStable(dir, group, id string) error {
+	made := filepath.Join(dir, unfinishedStable)
+	if err := os.Remove(made); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	s, err := openStableAt(made, group, id)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.Close(), os.Rename(made, filepath.Join(dir, stableFile))); err != nil {
+		return err
+	}
+	return syncDirs(dir, 1)
+}
+
+func openStableAt(path, group, id string) (*stableStore, error) {
 	db, err := bbolt.Open(path, 0o600, boltOptions())
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		err = errors.New("another process has it open")
@@ -150,11 +182,13 @@ func (s *stableStore) GetUint64(key []byte) (uint64, error) {
 // Close closes the file.
 func (s *stableStore) Close() error { return s.db.Close() }
 
-// raftDirEmpty reports whether a member never ran in dir.
+// raftDirEmpty reports whether a member never ran in dir. One that died while it made
+// its first file never ran.
 func raftDirEmpty(dir string) (bool, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return true, nil
 	}
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == unfinishedStable })
 	return len(entries) == 0, err
 }

@@ -66,7 +66,7 @@ func TestEvictedFileIsNotOpenedBeforeItHasCommitted(t *testing.T) {
 		runtime.Gosched()
 	}
 	synced := make(chan error, 1)
-	wg.Go(func() { synced <- h.Sync() })
+	wg.Go(func() { synced <- h.Sync(nil) })
 	opened := make(chan struct{})
 	wg.Go(func() {
 		defer close(opened)
@@ -122,8 +122,11 @@ func TestLostUpdatesAreHeardOf(t *testing.T) {
 			if heard.Load() != 1 {
 				t.Errorf("heard of %d times", heard.Load())
 			}
-			if err := h.Sync(); err == nil {
+			if err := h.Sync(nil); err == nil {
 				t.Error("the file counts as durable")
+			}
+			if err := h.Sync(func(key string) bool { return key == "0" }); err != nil {
+				t.Errorf("a file that was given up fails a sync: %v", err)
 			}
 			if _, release, err := h.Acquire("1", paths[1]); err == nil { // evicts the other, if it is still there
 				release()

@@ -376,7 +376,7 @@ func TestDescriptorsUnderRandomUse(t *testing.T) {
 func use(t *testing.T, h *Handles, key, path string, what int, body string) error {
 	if what == 4 {
 		h.Forget(key)
-		return h.Sync()
+		return h.Sync(nil)
 	}
 	f, release, err := h.Acquire(key, path)
 	if err != nil {

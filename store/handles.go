@@ -125,6 +125,20 @@ func (h *Handles) Acquire(key, path string) (f *File, release func(), err error)
 	return e.file, sync.OnceFunc(func() { h.release(e) }), nil
 }
 
+// Keep keeps f, key's file, open until release is called, once. Whoever calls it is
+// using f, so it waits for nothing. ok is false if another file is about to take
+// f's place.
+func (h *Handles) Keep(key string, f *File) (release func(), ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.byKey[key]
+	if e == nil || e.file != f || h.closed {
+		return nil, false
+	}
+	e.users++
+	return sync.OnceFunc(func() { h.release(e) }), true
+}
+
 // bring opens e's file once there are descriptors for it, and once its life before,
 // if there is one, is over: what it has not committed yet would not be seen.
 func (h *Handles) bring(e, before *handle) (*File, error) {
@@ -458,9 +472,14 @@ func (h *Handles) Open() int {
 	return h.opened
 }
 
-// Sync makes all updates so far durable in every open file. A closed file is
-// durable already. Files stay as recently used as they were, and none is opened.
-func (h *Handles) Sync() error {
+// Sync makes all updates so far durable in every open file, those of keys excepted
+// for which givenUp says that nobody relies on their file any more; nil for none. A
+// closed file is durable already. Files stay as recently used as they were, and none
+// is opened.
+func (h *Handles) Sync(givenUp func(key string) bool) error {
+	if givenUp == nil {
+		givenUp = func(string) bool { return false }
+	}
 	h.mu.Lock()
 	open := slices.Collect(maps.Values(h.byKey))
 	leaving := slices.Collect(maps.Values(h.leaving))
@@ -480,12 +499,17 @@ func (h *Handles) Sync() error {
 		err := e.file.Sync()
 		if errors.Is(err, os.ErrClosed) {
 			<-e.gone // durable, or lost
-		} else if err != nil {
+		} else if err != nil && !givenUp(e.key) { // asked afterwards: it may be given up over this very error
 			return err
 		}
 	}
 	var lost error
-	h.lost.Range(func(_, err any) bool { lost = err.(error); return false })
+	h.lost.Range(func(key, err any) bool {
+		if !givenUp(key.(string)) {
+			lost = err.(error)
+		}
+		return lost == nil
+	})
 	return lost
 }
 

@@ -216,7 +216,7 @@ func TestFileThatClosesBadlyIsNotDurable(t *testing.T) {
 	if heard == nil {
 		t.Error("nobody heard of it")
 	}
-	if err := h.Sync(); err == nil {
+	if err := h.Sync(nil); err == nil {
 		t.Error("the file counts as durable")
 	}
 }

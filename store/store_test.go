@@ -488,7 +488,7 @@ func TestHandlesStayBoundedAndNeverCloseAFileInUse(t *testing.T) {
 	if err := insert(held, 1, "still open"); err != nil {
 		t.Error("a file in use was closed:", err)
 	}
-	if err := h.Sync(); err != nil {
+	if err := h.Sync(nil); err != nil {
 		t.Error(err)
 	}
 	release()

@@ -179,6 +179,15 @@ func (s *Space) acquire(target string) (*store.File, func(), error) {
 	return nil, nil, ErrAbsent.Because(err)
 }
 
+// Keep is Acquire for whoever uses the target's file f already. It asks for no lock
+// that somebody holds who waits for a file: apply may call it.
+func (s *Space) Keep(target string, f *store.File) (release func(), ok bool) {
+	if target == "" {
+		return s.cell.Keep("", f)
+	}
+	return s.tenants.Keep(target, f)
+}
+
 // hand gives out a file, unless its tenant has become absent meanwhile: then there
 // must be no presence of it, by which remembered records would be answered.
 func (s *Space) hand(uid tenant.UID, f *store.File, release func()) (*store.File, func(), error) {
@@ -380,11 +389,12 @@ func (s *Space) applied(target string) (uint64, error) {
 	return f.Control().Applied, nil
 }
 
-// Sync implements raftfsm.Space.
+// Sync implements raftfsm.Space. What the file of an absent tenant has lost is
+// fetched with it.
 func (s *Space) Sync() error {
 	s.swap.RLock()
 	defer s.swap.RUnlock()
-	return errors.Join(s.cell.Sync(), s.tenants.Sync())
+	return errors.Join(s.cell.Sync(nil), s.tenants.Sync(func(key string) bool { return s.IsAbsent(tenant.UID(key)) }))
 }
 
 // Open is how many tenants' files are open.

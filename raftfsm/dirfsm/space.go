@@ -62,6 +62,16 @@ func (s *Space) Acquire(target string) (*store.File, func(), error) {
 	return s.file, s.mu.RUnlock, nil
 }
 
+// Keep is Acquire for whoever uses f already. Who waits for the file is installing a
+// snapshot, which is not done while something is applied, or closing it.
+func (s *Space) Keep(target string, f *store.File) (release func(), ok bool) {
+	kept, release, err := s.Acquire(target)
+	if err == nil && kept != f {
+		release()
+	}
+	return release, err == nil && kept == f
+}
+
 // Files implements raftfsm.Space.
 func (s *Space) Files() ([]store.FileState, error) {
 	f, release, err := s.Acquire("")

@@ -59,20 +59,18 @@ func (v *Verifier) Look(c *raftfsm.Command, m raftfsm.Mark, index uint64, f *sto
 	}()
 }
 
+var errReplaced = errors.New("the file is being replaced")
+
 // pin keeps the file and its state until the returned function is called.
 func (v *Verifier) pin(target string, f *store.File) (*store.Pin, func(), error) {
 	if v.pins.Add(1) > maxPins {
 		v.pins.Add(-1)
 		return nil, nil, errBusy
 	}
-	kept, giveBack, err := v.cfg.Files.Acquire(target)
-	if err == nil && kept != f {
-		giveBack()
-		err = errors.New("the file was replaced while it was looked at")
-	}
-	if err != nil {
+	giveBack, ok := v.cfg.Files.Keep(target, f)
+	if !ok {
 		v.pins.Add(-1)
-		return nil, nil, err
+		return nil, nil, errReplaced
 	}
 	pin, err := f.Pin()
 	if err != nil {

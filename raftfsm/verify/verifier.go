@@ -36,9 +36,11 @@ type Group interface {
 	Servers() ([]raftfsm.Member, error)
 }
 
-// Files is the files of the group, as in raftfsm.Space.
+// Files is the files of the group.
 type Files interface {
-	Acquire(target string) (f *store.File, release func(), err error)
+	// Keep keeps the file f of a target, which apply is using, open until release is
+	// called. It is called under apply's locks, and waits for nobody.
+	Keep(target string, f *store.File) (release func(), ok bool)
 }
 
 // ErrNoMark says that a replica knows nothing of a mark: it has not applied it

@@ -109,8 +109,8 @@ func (c *cell) start() {
 
 func (c *cell) now() time.Time { return time.UnixMicro(c.clock.Load()) }
 
-func (m *member) Acquire(target string) (*store.File, func(), error) {
-	return m.files[target], func() {}, nil
+func (m *member) Keep(target string, f *store.File) (func(), bool) {
+	return func() {}, m.files[target] == f
 }
 func (m *member) Ready() bool { return true }
 
