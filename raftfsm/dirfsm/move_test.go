@@ -167,7 +167,7 @@ func TestARollbackAndItsRefusal(t *testing.T) {
 	waits := compared()
 	waits.Move, waits.Epoch, waits.Term = m.ID, m.EpochTo, 1
 	d.refuse("rollback-running", gw, dirfsm.NumMoveEvent, dirfsm.MoveEvent{Event: waits})
-	r = d.tellAll(r, moves.Event{What: moves.Claims}, moves.Event{What: moves.GivesUp, Reason: "written to"}, moves.Event{What: moves.SourceForgot}, moves.Event{What: moves.DestinationForgot})
+	d.tellAll(r, moves.Event{What: moves.Claims}, moves.Event{What: moves.GivesUp, Reason: "written to"}, moves.Event{What: moves.SourceForgot}, moves.Event{What: moves.DestinationForgot})
 	d.is(0, "C5", "moving", 2, 3, 0, 1)
 
 	// The move goes on to its end, and the second one is committed.
