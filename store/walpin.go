@@ -17,8 +17,8 @@ type Mark struct {
 }
 
 // ErrPinOutgrown says that a pin was ended because the WAL had grown to the pin's
-// bound.
-var ErrPinOutgrown = errors.New("the WAL has outgrown the bound of the pin that kept it")
+// bound, or the disk's room had come to an end.
+var ErrPinOutgrown = errors.New("the WAL has outgrown the pin that kept it: its bound, or the disk's room")
 
 // errWALUnsteady refuses a pin of the WAL while others keep moving it.
 var errWALUnsteady = fault.New(fault.Unavailable, "busy", "the file's WAL is being moved all the time; retry")
@@ -63,7 +63,8 @@ func (f *File) frames() (all, moved uint32, err error) {
 // is left to move, page 1 is written as it is first.
 //
 // The pin ends by itself, with ErrPinOutgrown, at the first commit that finds the
-// WAL larger than most bytes; a Read that goes on then is the last one.
+// WAL larger than most bytes, or less than ample room on the disk, which a kept WAL
+// would go on using up; a Read that goes on then is the last one.
 func (f *File) PinWAL(most int64) (p *Pin, m Mark, err error) {
 	c, err := f.takeLong()
 	if err != nil {
@@ -92,7 +93,7 @@ func (f *File) PinWAL(most int64) (p *Pin, m Mark, err error) {
 		return nil, m, err
 	}
 	f.wal.grown(f.path)
-	if f.wal.bytes.Load() > most {
+	if f.outgrown(p) {
 		return nil, m, errors.Join(ErrPinOutgrown, c.Query("ROLLBACK", nil))
 	}
 	f.rmu.Lock()
@@ -147,14 +148,18 @@ func (f *File) touch() error {
 	return f.w.script("PRAGMA user_version = " + strconv.Itoa(version))
 }
 
-// endOutgrown ends the pins that allow no WAL as large as it is now. The caller
-// holds mu, and a slot.
+// outgrown says whether the WAL is too large for p, or for the disk.
+func (f *File) outgrown(p *Pin) bool {
+	return f.wal.bytes.Load() > p.most || f.room.Level() > room.Ample
+}
+
+// endOutgrown ends the pins that the WAL has outgrown. The caller holds mu, and a
+// slot.
 func (f *File) endOutgrown() {
-	size := f.wal.bytes.Load()
 	var over []*Pin
 	f.rmu.Lock()
 	for _, p := range f.keepers {
-		if size > p.most {
+		if f.outgrown(p) {
 			over = append(over, p)
 		}
 	}

@@ -224,3 +224,36 @@ func TestPinThatIsReadWhileTheWALOutgrowsItEndsAfterwards(t *testing.T) {
 		t.Error("a slot was kept")
 	}
 }
+
+// Without the pin the WAL could be begun anew, and its space be had back.
+func TestPinOfTheWALEndsWhenTheDiskIsShort(t *testing.T) {
+	f := newFile(t)
+	var disk fakeDisk
+	disk.free.Store(5000)
+	r := disk.room(t)
+	f.room = r
+	p, _, err := f.PinWAL(math.MaxInt64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := insert(f, 1, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Read(nil, func(*Conn) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	disk.free.Store(900)
+	r.Look()
+	if err := insert(f, 2, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Read(nil, func(*Conn) error { return nil }); !errors.Is(err, ErrPinOutgrown) {
+		t.Errorf("on a disk that is short: %v", err)
+	}
+	if _, _, err := f.PinWAL(math.MaxInt64); !errors.Is(err, ErrPinOutgrown) {
+		t.Errorf("pinned on a disk that is short: %v", err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}

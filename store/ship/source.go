@@ -333,8 +333,12 @@ func (s *Source) take(ctx context.Context) error {
 
 func (s *Source) yield() { <-s.turn }
 
-// fail ends the copy for good, and lets go of the WAL.
+// fail ends the copy for good, and lets go of the WAL. What the WAL is like says little
+// if the pin had ended before.
 func (s *Source) fail(err error) error {
+	if pin := s.pin.Read(nil, func(*store.Conn) error { return nil }); errors.Is(pin, store.ErrPinOutgrown) && !errors.Is(err, store.ErrPinOutgrown) {
+		err = fmt.Errorf("%w: %w", pin, err)
+	}
 	s.broken = ErrBroken.Because(errors.Join(err, s.pin.Close()))
 	return s.broken
 }
