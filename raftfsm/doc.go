@@ -58,8 +58,9 @@
 // A Group owns six goroutines beside Raft's: the proposer's gather and deliver,
 // the leader's follow, readIndex's serve, the yielder's and the cutter's; one that has led owns
 // another one for each other voter, which sends the heartbeats of readIndex's rounds. Close waits for all of them. Apply
-// starts up to GOMAXPROCS goroutines a batch and waits for them. A Mux's Serve
-// owns one goroutine for each connection in its handshake. fsm.mu is held while a
+// starts up to GOMAXPROCS goroutines a batch and waits for them. A Transport
+// owns one that passes requests on, a Mux's Serve one for each connection in its
+// handshake. fsm.mu is held while a
 // batch is applied, while a snapshot is installed, for the last stretch of CatchUp,
 // and to list the files and pin the group's own for a follower; the file locks of
 // package store come after it. The locks of progress,

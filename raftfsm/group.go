@@ -37,7 +37,6 @@ type Group struct {
 	failOnce sync.Once
 	failed   chan error
 	dead     chan struct{} // closed with the first failure, or by Close
-	readyAt  atomic.Uint64 // the commit index that was first heard of; 0 before
 	flying   atomic.Int64  // entries proposed here and not answered
 	close    func() error
 }
@@ -251,21 +250,19 @@ func (g *Group) Servers() ([]Member, error) {
 }
 
 // Ready reports whether this member has applied all that was committed when it
-// first heard from a leader.
+// first heard from a leader, by what that leader knew.
 func (g *Group) Ready() bool {
 	if g.isDead() {
 		return false
 	}
 	if g.leader.now() != nil {
 		_, confirmed := g.LeaderSince()
+		if confirmed {
+			g.transport.heard.CompareAndSwap(0, g.raft.CommitIndex()) // it stays ready when it hands over
+		}
 		return confirmed
 	}
-	at := g.readyAt.Load()
-	if at == 0 {
-		// Commit indexes come from leaders alone, and are not kept on disk.
-		g.readyAt.CompareAndSwap(0, g.raft.CommitIndex())
-		at = g.readyAt.Load()
-	}
+	at := g.transport.heard.Load()
 	return at > 0 && g.progress.has(at)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -62,6 +63,31 @@ func TestWritesAreOnEveryMember(t *testing.T) {
 	}
 	if since, ok := lead.group.LeaderSince(); !ok || since.IsZero() {
 		t.Error("the leader does not know since when")
+	}
+}
+
+// TestReadyAfterReplay: a member that was away is ready when it has applied what was
+// committed before it came back, not when the first entries of that have come.
+func TestReadyAfterReplay(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	c.must(keyed(t, command(t, cmdOpen, "", open{Target: "t1"}), "o"))
+	away := c.members[2]
+	if c.leader() == away {
+		away = c.members[1]
+	}
+	c.stop(away)
+	var last uint64
+	for i := range 4 * maxAppendEntries {
+		last = c.must(command(t, cmdPut, "t1", put{K: "k", V: int64(i)})).Index
+	}
+	c.restart(away)
+	for ctx := testContext(t); !away.group.Ready(); runtime.Gosched() {
+		if ctx.Err() != nil {
+			t.Fatal("never ready")
+		}
+	}
+	if at := away.group.Applied(); at < last {
+		t.Errorf("ready at %d, with all up to %d committed before it came back", at, last)
 	}
 }
 

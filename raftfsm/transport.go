@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +41,12 @@ type Transport struct {
 	timeout time.Duration
 	acks    acks
 	conns   conns
+
+	incoming chan raft.RPC
+	closing  chan struct{}
+	closed   sync.Once
+	work     sync.WaitGroup
+	heard    atomic.Uint64 // the commit index that a leader first named; 0 before
 
 	restraint atomic.Pointer[restraint] // nil before the group has started
 }
@@ -77,13 +84,37 @@ func NewTransport(cfg TransportConfig) (*Transport, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	defaultTo(&cfg.Timeout, 10*time.Second)
-	t := &Transport{name: cfg.Name}
+	t := &Transport{name: cfg.Name, incoming: make(chan raft.RPC), closing: make(chan struct{})}
 	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Logger: raftLogger(cfg.Logger), Stream: &stream{cfg: cfg, conns: &t.conns},
 		MaxPool: 4, Timeout: cfg.Timeout, MsgpackUseNewTimeFormat: true, MaxRPCsInFlight: inFlight,
 	})
 	t.timeout = cfg.Timeout
+	t.work.Go(t.listen)
 	return t, nil
+}
+
+// Consumer implements raft.Transport.
+func (t *Transport) Consumer() <-chan raft.RPC { return t.incoming }
+
+// listen passes requests on, and notes how far a leader first says that the log is
+// committed. The library keeps of that no more than this member's own log reaches.
+func (t *Transport) listen() {
+	for {
+		select {
+		case rpc := <-t.NetworkTransport.Consumer():
+			if req, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
+				t.heard.CompareAndSwap(0, req.LeaderCommitIndex)
+			}
+			select {
+			case t.incoming <- rpc:
+			case <-t.closing:
+				return
+			}
+		case <-t.closing:
+			return
+		}
+	}
 }
 
 // SetHeartbeatHandler does nothing. The library would handle heartbeats beside
@@ -151,9 +182,11 @@ func (t *Transport) cut() { t.conns.closeAll() }
 
 // Close ends all connections. A group closes its transport itself.
 func (t *Transport) Close() error {
+	t.closed.Do(func() { close(t.closing) })
 	err := t.NetworkTransport.Close()
 	t.CloseStreams()
 	t.cut()
+	t.work.Wait()
 	return err
 }
 
