@@ -22,7 +22,9 @@
 //
 // Goroutines, all waited for by Close otherwise: the verifier's (raftfsm/verify),
 // the disk's watch, the port's mux, the HTTP server, the hop's server (gateway/hop)
-// with its connections and handlers, the watcher that reports what failed, the one that tends the membership (tend.go), and until the cell has
+// with its connections and handlers, the watcher that reports what failed, the one
+// that tends the membership (tend.go), the one that removes folders of tenants that
+// have left (sweep.go), and until the cell has
 // its key the one that sees to that. Locks: gate.mu, a leaf.
 //
 // On disk below Config.Dir: raft/ (the group's own), cell.db, local.db,

@@ -91,6 +91,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	n.running.Go(func() { n.serve("hop from gateways", n.hop.Serve(gateways)) })
 	n.running.Go(func() { n.watch(own) })
 	n.running.Go(func() { n.fetcher.Run(own) })
+	n.running.Go(func() { n.sweep(own) })
 	n.running.Go(func() {
 		if err := n.tend(own); err != nil {
 			n.fail(err)

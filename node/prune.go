@@ -51,6 +51,7 @@ const (
 // there is something in them.
 func (n *Node) prune(ctx context.Context, target string) {
 	if target == "" {
+		n.pruneMoves(ctx)
 		return
 	}
 	row, err := n.space.Tenant(tenant.UID(target))
@@ -80,17 +81,43 @@ func (n *Node) proposePrune(ctx context.Context, row cellfsm.Tenant, body cellfs
 	if err != nil {
 		return err
 	}
-	cmd.Epoch, cmd.Actor = uint64(row.Epoch), "node:"+n.cfg.Name
+	cmd.Epoch = uint64(row.Epoch)
+	var done cellfsm.Pruned
+	if err := n.proposeOwn(ctx, cmd, &done); err != nil {
+		return err
+	}
+	n.pruned.Add(float64(done.Keys + done.Audit))
+	return nil
+}
+
+// proposeOwn proposes what the node itself wants.
+func (n *Node) proposeOwn(ctx context.Context, cmd raftfsm.Command, done any) error {
+	cmd.Actor = "node:" + n.cfg.Name
 	ctx, cancel := context.WithTimeout(ctx, pruneTime)
 	defer cancel()
 	out, err := n.group.Propose(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	var done cellfsm.Pruned
-	if err := out.Into(&done); err != nil {
-		return err
+	return out.Into(done)
+}
+
+// keepMoves is for how long after it was planned a cell remembers that a move is
+// over. A move that begins here later than that is refused.
+const keepMoves = 30 * 24 * time.Hour
+
+// pruneMoves has the cell forget old moves that are over, at most pruneLimit a visit:
+// the cell's own file is visited as often as each tenant.
+func (n *Node) pruneMoves(ctx context.Context) {
+	body := cellfsm.MovePrune{Before: n.cfg.Clock().Add(-keepMoves).UnixMicro(), Limit: pruneLimit}
+	more, err := n.space.MovesPrunable(body)
+	if err == nil && more {
+		var cmd raftfsm.Command
+		if cmd, err = raftfsm.NewCommand(cellfsm.MovePruneNumber, "", body); err == nil {
+			err = n.proposeOwn(ctx, cmd, new(cellfsm.MovesPruned))
+		}
 	}
-	n.pruned.Add(float64(done.Keys + done.Audit))
-	return nil
+	if err != nil && ctx.Err() == nil {
+		n.cfg.Logger.Info("old moves were not pruned; the next visit goes on", "error", err)
+	}
 }

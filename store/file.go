@@ -24,10 +24,10 @@ type Control struct {
 	CellKey  tenant.CellKey
 	Epoch    tenant.Epoch
 	State    tenant.State
-	Move     string // the move that froze or imports it; "" for none
-	Applied  uint64 // the last log entry with an effect here, under CellKey
-	Sequence uint64 // commands with an effect here, in any cell
-	LastTime int64  // unix microseconds; never goes back
+	Move     tenant.MoveID // that froze or retired the tenant; of an ACTIVE one, that has brought it and no member has written since
+	Applied  uint64        // the last log entry with an effect here, under CellKey
+	Sequence uint64        // commands with an effect here, in any cell
+	LastTime int64         // unix microseconds; never goes back
 }
 
 // Schema is the layout of one kind of file.
@@ -117,7 +117,7 @@ func Create(path string, schema *Schema, init Control, at int64) error {
 }
 
 func (c Control) values() []any {
-	return []any{string(c.UID), string(c.Tenant), string(c.CellKey), uint64(c.Epoch), c.State.String(), c.Move, c.Applied, c.Sequence, c.LastTime}
+	return []any{string(c.UID), string(c.Tenant), string(c.CellKey), uint64(c.Epoch), c.State.String(), string(c.Move), c.Applied, c.Sequence, c.LastTime}
 }
 
 // Remove deletes a closed file with everything that SQLite keeps beside it.
@@ -203,7 +203,7 @@ func (f *File) readIdentity(c *Conn) (ctl Control, version int, err error) {
 	found, err := c.One("SELECT uid, tenant_id, cell_key, epoch, state, move_id, applied_index, sequence, last_time, (SELECT max(version) FROM schema_version) FROM "+f.schema.controlTable(), func(r *Row) error {
 		ctl = Control{
 			UID: tenant.UID(r.ColumnText(0)), Tenant: tenant.ID(r.ColumnText(1)), CellKey: tenant.CellKey(r.ColumnText(2)),
-			Epoch: tenant.Epoch(r.ColumnInt64(3)), Move: r.ColumnText(5),
+			Epoch: tenant.Epoch(r.ColumnInt64(3)), Move: tenant.MoveID(r.ColumnText(5)),
 			Applied: uint64(r.ColumnInt64(6)), Sequence: uint64(r.ColumnInt64(7)), LastTime: r.ColumnInt64(8),
 		}
 		version = r.ColumnInt(9)

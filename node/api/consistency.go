@@ -66,6 +66,7 @@ func (s *Server) settle(c *call) error {
 	if err != nil {
 		return err
 	}
+	c.stale = f.stale
 	if f.min && f.minEpoch > c.scope.Epoch {
 		// The caller has seen the tenant at a later place than the gateway knows.
 		return fault.New(fault.Moved, "placement-changed", "the tenant has moved on")
@@ -127,7 +128,7 @@ func (s *Server) remembered(c *call, a *answer, k records.Key) (found bool, err 
 	if err != nil {
 		return false, err
 	}
-	if err := admit(presence.Control(), key, c.scope); err != nil {
+	if err := c.admit(presence.Control(), key); err != nil {
 		return false, err
 	}
 	k.Life = presence.Life()
@@ -154,7 +155,7 @@ func (s *Server) open(c *call, a *answer, fn func(*store.File) error) (err error
 		return err
 	}
 	defer release()
-	if err := admit(file.Control(), key, c.scope); err != nil {
+	if err := c.admit(file.Control(), key); err != nil {
 		return err
 	}
 	if err := fn(file); err != nil {
@@ -165,11 +166,16 @@ func (s *Server) open(c *call, a *answer, fn func(*store.File) error) (err error
 	return nil
 }
 
-func admit(ctl store.Control, key tenant.CellKey, scope tenant.Scope) error {
-	if ctl.Tenant != scope.Tenant || ctl.UID != scope.UID {
+// admit lets a read in. While a move holds the tenant nobody but the directory knows
+// where its writer is: then only who asked for stale data gets some.
+func (c *call) admit(ctl store.Control, key tenant.CellKey) error {
+	if ctl.Tenant != c.scope.Tenant || ctl.UID != c.scope.UID {
 		return fault.Unknown() // the context pairs an id with another tenant's uid
 	}
-	return cellfsm.Admit(ctl, key, scope.Epoch)
+	if c.stale {
+		return cellfsm.AdmitStale(ctl, key, c.scope.Epoch)
+	}
+	return cellfsm.Admit(ctl, key, c.scope.Epoch)
 }
 
 // propose has a member's write applied under its idempotency key, and decodes

@@ -108,6 +108,7 @@ type call struct {
 	scope     tenant.Scope     // of a member's request
 	by        identity.Context // of a provisioning request
 	vars      map[string]string
+	stale     bool // of a read: it may be stale, and the request says so
 }
 
 // answer is a successful one.

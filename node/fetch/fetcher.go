@@ -216,13 +216,14 @@ func (f *Fetcher) fetchFrom(ctx context.Context, p Peer, a cellfsm.Absence, st *
 	if err := store.Remove(st.Path()); err != nil { // of another node's attempt
 		return err
 	}
-	// The log goes on from the floor; and below it, from what was asked for.
-	least := max(a.Min, f.cfg.Group.Floor())
+	row := st.Tenant()
+	// The log goes on from the floor; and below it, from what was asked for. What a
+	// move has done to the file is not in the tenant's part of the log.
+	least := max(a.Min, f.cfg.Group.Floor(), row.Changed)
 	head, err := f.download(ctx, p, st, least)
 	if err != nil {
 		return err
 	}
-	row := st.Tenant()
 	if head.UID != row.UID || head.Tenant != row.ID || head.Folder != row.Folder || head.AsOf < least {
 		return fmt.Errorf("it sent %s (%s) in %s as of %d, not %s (%s) in %s as of %d",
 			head.Tenant, head.UID, head.Folder, head.AsOf, row.ID, row.UID, row.Folder, least)
@@ -231,7 +232,7 @@ func (f *Fetcher) fetchFrom(ctx context.Context, p Peer, a cellfsm.Absence, st *
 	if err != nil {
 		return fmt.Errorf("what was sent can't be used: %w", err)
 	}
-	err = f.cfg.Group.CatchUp(ctx, string(row.UID), file, head.AsOf, func() error { return st.Place(file) })
+	err = f.cfg.Group.CatchUp(ctx, string(row.UID), file, head.AsOf, func() error { return st.Place(file, head.AsOf) })
 	return errors.Join(err, file.Close())
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -322,6 +323,15 @@ func (c *Cluster) stopAll() {
 		})
 	}
 	wg.Wait()
+}
+
+// AwaitSwept waits until a node has no folder left of a tenant that was dropped.
+func (c *Cluster) AwaitSwept(name string, of Tenant) {
+	c.t.Helper()
+	c.await("the folders of "+string(of.ID)+" on "+name+" to go", func() bool {
+		left, err := os.ReadDir(filepath.Join(c.Dir(name), "tenants", string(of.UID)))
+		return len(left) == 0 && (err == nil || errors.Is(err, os.ErrNotExist))
+	})
 }
 
 // EnsureSame waits until all running nodes have applied the same entries and lack

@@ -128,7 +128,7 @@ func (s *Space) mark(uid tenant.UID, reason string) error {
 	}
 	a := Absence{UID: uid, Min: s.reached[uid], Reason: reason, Since: time.Now()}
 	if seat := s.known[uid]; seat != nil {
-		a.Min = max(a.Min, seat.row.Arrived)
+		a.Min = max(a.Min, seat.row.Changed)
 	}
 	if err := s.local.Update(a.insert); err != nil {
 		return err

@@ -100,7 +100,7 @@ func (r *replica) fetch(from *replica, uid tenant.UID) error {
 	}
 	staged, err := st.Open()
 	if err == nil {
-		err = st.Place(staged)
+		err = st.Place(staged, staged.Control().Applied)
 		err = errors.Join(err, staged.Close())
 	}
 	return errors.Join(err, st.End())

@@ -1,6 +1,7 @@
 package cellfsm
 
 import (
+	"fmt"
 	"strconv"
 
 	"celld/raftfsm"
@@ -61,9 +62,11 @@ type Tenant struct {
 	Epoch  tenant.Epoch
 	Folder string // of the current incarnation, below tenants/<uid>
 	Secret []byte
-	// Arrived is the log entry with which the incarnation came: its file holds that
-	// at the least.
-	Arrived uint64
+	// Arrived is the log entry with which the incarnation came, Changed the last one of
+	// the cell's own that changed its file: the file holds both.
+	Arrived, Changed uint64
+	State            tenant.State  // as in the file
+	Move             tenant.MoveID // that brought, froze or retired it; "" for none
 }
 
 // Provisioned is the result of ProvisionTenantNumber.
@@ -92,14 +95,17 @@ func (s *Space) provisionTenant(tx *store.Tx, _ *raftfsm.Command, body Provision
 		return made, err
 	}
 	if found {
-		if have.ID != body.Tenant || have.Epoch != body.Epoch {
+		if have.ID != body.Tenant || have.Epoch != body.Epoch || have.State == tenant.Retired {
 			return made, fault.New(fault.Conflict, "tenant-exists", "the cell stores this uid under another tenant id or epoch").With("epoch", uint64(have.Epoch))
 		}
 		return made, nil
 	}
+	if err := mayProvision(tx.Conn, &body); err != nil {
+		return made, err
+	}
 	folder := strconv.FormatUint(uint64(body.Epoch), 10) + "-0" // "0": not by a move
-	_, err = tx.Exec("INSERT INTO tenant (uid, tenant_id, tenant_fold, epoch, folder, secret, arrived_index, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		string(body.UID), string(body.Tenant), body.Tenant.Fold(), uint64(body.Epoch), folder, body.Secret, tx.Index, tx.Now)
+	_, err = tx.Exec("INSERT INTO tenant (uid, tenant_id, tenant_fold, epoch, folder, secret, arrived_index, state, move_id, changed_index, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
+		string(body.UID), string(body.Tenant), body.Tenant.Fold(), uint64(body.Epoch), folder, body.Secret, tx.Index, tenant.Active.String(), tx.Index, tx.Now)
 	if store.IsUnique(err) {
 		return made, fault.New(fault.Conflict, "tenant-exists", "the cell stores another tenant under this id")
 	}
@@ -114,17 +120,39 @@ func (s *Space) provisionTenant(tx *store.Tx, _ *raftfsm.Command, body Provision
 	}, tx.Now)
 }
 
+// mayProvision refuses a tenant that was here before, or arrives by a move: a request
+// that comes late must not make it anew, empty and with a writer.
+func mayProvision(c *store.Conn, body *ProvisionTenant) error {
+	last, err := readDeparted(c, body.UID)
+	if err != nil {
+		return err
+	}
+	if last > 0 {
+		return fault.New(fault.Conflict, "tenant-exists", "the cell has stored this tenant before; it was moved away").With("epoch", uint64(last))
+	}
+	coming, err := c.One("SELECT 1 FROM arrival WHERE uid = ? OR tenant_fold = ?", nil, string(body.UID), body.Tenant.Fold())
+	if err == nil && coming {
+		err = fault.New(fault.Conflict, "tenant-exists", "a move brings a tenant with this uid or id")
+	}
+	return err
+}
+
 func readTenant(c *store.Conn, uid tenant.UID) (row Tenant, found bool, err error) {
 	found, err = c.One("SELECT "+tenantColumns+" FROM tenant WHERE uid = ?",
-		func(r *store.Row) error { row = scanTenant(r); return nil }, string(uid))
+		func(r *store.Row) (err error) { row, err = scanTenant(r); return err }, string(uid))
 	return row, found, err
 }
 
-const tenantColumns = "uid, tenant_id, epoch, folder, secret, arrived_index"
+const tenantColumns = "uid, tenant_id, epoch, folder, secret, arrived_index, state, move_id, changed_index"
 
-func scanTenant(r *store.Row) Tenant {
+func scanTenant(r *store.Row) (Tenant, error) {
+	state, ok := tenant.ParseState(r.ColumnText(6))
+	if !ok {
+		return Tenant{}, fmt.Errorf("cell.db has the tenant %s in the unknown state %q", r.ColumnText(0), r.ColumnText(6))
+	}
 	return Tenant{
 		UID: tenant.UID(r.ColumnText(0)), ID: tenant.ID(r.ColumnText(1)), Epoch: tenant.Epoch(r.ColumnInt64(2)),
 		Folder: r.ColumnText(3), Secret: store.Bytes(r, 4), Arrived: uint64(r.ColumnInt64(5)),
-	}
+		State: state, Move: tenant.MoveID(r.ColumnText(7)), Changed: uint64(r.ColumnInt64(8)),
+	}, nil
 }

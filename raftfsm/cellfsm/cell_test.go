@@ -196,6 +196,13 @@ func TestCommandBytesArePinned(t *testing.T) {
 		cellfsm.UpdateInvoice{ID: 17, Expected: 5, Fields: cellfsm.InvoiceFields{Customer: 4, Currency: "JPY"}, Internal: &cellfsm.Internal{}},
 		cellfsm.Invoice{ID: 17, Version: 6, Fields: fields, Status: cellfsm.Issued, Internal: internal, CreatedAt: 1, UpdatedAt: 2},
 		cellfsm.Prune{Keys: 3, Audit: 2, Limit: 500}, cellfsm.Pruned{Keys: 7, Audit: 1},
+		cellfsm.MoveStart{Of: of(move1), Epoch: 1}, importing(move1), cellfsm.MoveFreeze{Of: of(move1), Epoch: 1},
+		cellfsm.MoveThaw{Of: of(move1), Epoch: 1, Decision: says(move1, false)},
+		cellfsm.MoveActivate{Of: of(move1), Epoch: 3, Watermark: staged, Decision: says(move1, true)},
+		cellfsm.MoveRetire{Of: of(move1), Epoch: 1, Decision: says(move1, true)}, cellfsm.MoveDrop{Of: of(move1), Epoch: 1},
+		cellfsm.MoveAbort{Of: of(move1), Decision: says(move1, false)},
+		cellfsm.Moved{Index: 7}, cellfsm.Moved{Index: 7, Sequence: 3, Absent: true},
+		cellfsm.MovePrune{Before: planned, Limit: 500}, cellfsm.MovesPruned{Moves: 2},
 	} {
 		b, err := raftfsm.Encode(v)
 		if err != nil {

@@ -31,7 +31,7 @@ func (s *Space) Stage(uid tenant.UID) (*Staging, error) {
 	}
 	s.swap.Lock()   // whoever did not see yet that it is absent has the file by now
 	s.swap.Unlock() //nolint:staticcheck // nothing is to be done while it is held
-	s.tenants.Forget(string(uid))
+	s.tenants.Forget(handleKey(uid, row.Folder))
 	st := &Staging{space: s, row: row}
 	for n := 1; ; n++ {
 		st.folder = filepath.Join(string(uid), row.Folder+"."+strconv.Itoa(n))
@@ -80,13 +80,20 @@ func (t *Tenant) owns(ctl store.Control) error {
 	if ctl.UID != t.UID || ctl.Tenant != t.ID {
 		return fmt.Errorf("the file belongs to %s (%s), not to %s (%s)", ctl.Tenant, ctl.UID, t.ID, t.UID)
 	}
+	if ctl.Epoch != t.Epoch {
+		return fmt.Errorf("the file is of epoch %d, the tenant is at %d", ctl.Epoch, t.Epoch)
+	}
 	return nil
 }
 
-// Place closes the staged file f and puts it in the tenant's place: from now on
-// Acquire opens it. It is called while nothing is applied. The switch is one
-// transaction of local.db, after the file and its folders are durable.
-func (st *Staging) Place(f *store.File) error {
+// Place closes the staged file f, which was sent as of the entry asOf, and puts it in
+// the tenant's place: from now on Acquire opens it. It is called while nothing is
+// applied. The switch is one transaction of local.db, after the file and its folders
+// are durable.
+//
+// What the cell's own entries have done to the tenant's file since asOf is in no
+// entry of the tenant's, so f was not caught up with it: then another is fetched.
+func (st *Staging) Place(f *store.File, asOf uint64) error {
 	s := st.space
 	applied := f.Control().Applied
 	if err := errors.Join(f.Close(), s.at("closed")); err != nil {
@@ -98,13 +105,16 @@ func (st *Staging) Place(f *store.File) error {
 	failpoint.Here(failpoint.FetchDurable)
 	s.swap.Lock()
 	defer s.swap.Unlock()
-	s.tenants.Forget(string(st.row.UID)) // nobody has it, since Stage
+	s.tenants.Forget(handleKey(st.row.UID, st.row.Folder)) // nobody has it, since Stage
 	row, err := s.tenant(st.row.UID)
 	if err != nil {
 		return err
 	}
 	if row.Folder != st.row.Folder {
 		return fmt.Errorf("another incarnation of the tenant has arrived meanwhile: %s", row.Folder)
+	}
+	if row.Changed > asOf {
+		return fmt.Errorf("a move has changed the tenant's state at index %d, and the file was sent as of %d", row.Changed, asOf)
 	}
 	return s.moveTo(row, st, applied)
 }

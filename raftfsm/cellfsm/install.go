@@ -179,5 +179,7 @@ func (s *Space) placeOwn(in raftfsm.Installation) error {
 	clear(s.known)
 	s.installing = false
 	s.mu.Unlock()
+	s.presences.reset()
+	s.tellSweep("") // incarnations may have gone
 	return nil
 }

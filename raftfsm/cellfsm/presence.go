@@ -48,9 +48,10 @@ type Watcher interface {
 // forgotten (Watcher), and only then shows its change. So what is remembered is
 // current, and what was read before a change can't be put back after it.
 type Presence struct {
-	life    Life
-	file    atomic.Pointer[store.File] // the latest one that was open
-	changed atomic.Uint64              // sequence of the last command that changed a record
+	life        Life
+	incarnation string
+	file        atomic.Pointer[store.File] // the latest one that was open
+	changed     atomic.Uint64              // sequence of the last command that changed a record
 }
 
 // Life is the file's.
@@ -68,9 +69,10 @@ func (p *Presence) Unchanged(sequence uint64) bool { return p.changed.Load() <= 
 type presences struct {
 	watcher Watcher // nil for none; set before the first file is opened
 
-	mu    sync.RWMutex
-	lives Life
-	of    map[tenant.UID]*Presence
+	mu      sync.RWMutex
+	lives   Life
+	of      map[tenant.UID]*Presence
+	folders map[tenant.UID]string // of the incarnation, where it has changed since the start
 }
 
 func (ps *presences) find(uid tenant.UID) *Presence {
@@ -80,31 +82,50 @@ func (ps *presences) find(uid tenant.UID) *Presence {
 }
 
 // opened notes a file that is in use now. One that is not what the last one was when
-// it closed begins a new life, however it came there.
-func (ps *presences) opened(uid tenant.UID, f *store.File) {
+// it closed begins a new life, however it came there. It is false, and nothing is
+// noted, for the file of an incarnation whose place another has taken.
+func (ps *presences) opened(uid tenant.UID, f *store.File, incarnation string) bool {
 	p := ps.find(uid)
 	if p != nil && p.file.Load() == f {
-		return
+		return true
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	if current, known := ps.folders[uid]; known && current != incarnation {
+		return false
+	}
 	if p = ps.of[uid]; p != nil {
 		last := p.file.Load()
 		if last == f {
-			return
+			return true
 		}
 		if last.Path() == f.Path() && last.Control() == f.Control() {
 			p.file.Store(f)
-			return
+			return true
 		}
 	}
 	ps.lives++
-	p = &Presence{life: ps.lives}
+	p = &Presence{life: ps.lives, incarnation: incarnation}
 	p.file.Store(f)
 	if ps.of == nil {
 		ps.of = make(map[tenant.UID]*Presence)
 	}
 	ps.of[uid] = p
+	return true
+}
+
+// turn says which incarnation of a tenant counts from now on, "" for none. The life
+// of another one's file ends.
+func (ps *presences) turn(uid tenant.UID, incarnation string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if p := ps.of[uid]; p != nil && p.incarnation != incarnation {
+		delete(ps.of, uid)
+	}
+	if ps.folders == nil {
+		ps.folders = make(map[tenant.UID]string)
+	}
+	ps.folders[uid] = incarnation
 }
 
 // gone ends the life of a file that is about to be replaced or must not be read any
@@ -113,6 +134,15 @@ func (ps *presences) gone(uid tenant.UID) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	delete(ps.of, uid)
+	delete(ps.folders, uid)
+}
+
+// reset ends all lives: cell.db is another one, and nothing is applied meanwhile.
+func (ps *presences) reset() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	clear(ps.of)
+	clear(ps.folders)
 }
 
 // Presence returns what is known of a tenant's file that was open before, nil if

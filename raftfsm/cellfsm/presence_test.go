@@ -26,7 +26,7 @@ func TestLives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ps.opened(uid, f)
+		ps.opened(uid, f, "1-0")
 		p := ps.find(uid)
 		if p.Control() != f.Control() {
 			t.Errorf("control %+v, the file has %+v", p.Control(), f.Control())

@@ -82,6 +82,9 @@ func (s *Space) Prunable(uid tenant.UID, body Prune) (prunable bool, err error) 
 		return false, err
 	}
 	defer release()
+	if ctl := f.Control(); ctl.State != tenant.Active || settled(&ctl) != nil {
+		return false, nil
+	}
 	err = f.View(func(c *store.Conn) error {
 		keys, err := keysByTime().front(c, f.Control().Tenant, body.Keys, 1)
 		if err != nil {

@@ -6,13 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"celld/raftfsm"
 	"celld/store"
-	"celld/store/fault"
 	"celld/store/room"
 	"celld/store/stall"
 	"celld/store/tenant"
@@ -22,15 +22,16 @@ import (
 // with what only this replica knows. It is what package raftfsm replicates into,
 // and the guard of the cell's commands.
 type Space struct {
-	dir     string
-	log     *slog.Logger
-	local   *store.Local
-	cell    *store.Handles // holds cell.db alone
-	tenants *store.Handles
-	failed  chan error    // holds the first error that ends the node
-	absence chan struct{} // holds one: an absence has come
-	key     atomic.Pointer[tenant.CellKey]
-	onMark  raftfsm.Look // nil for nobody
+	dir      string
+	log      *slog.Logger
+	local    *store.Local
+	cell     *store.Handles // holds cell.db alone
+	tenants  *store.Handles
+	failed   chan error    // holds the first error that ends the node
+	absence  chan struct{} // holds one: an absence has come
+	sweeping chan struct{} // holds one: there is something to sweep
+	key      atomic.Pointer[tenant.CellKey]
+	onMark   raftfsm.Look // nil for nobody
 
 	// presences are what reads go by without opening a file. Whoever replaces a
 	// tenant's file, or has it read no more, calls presences.gone.
@@ -47,6 +48,8 @@ type Space struct {
 	installing bool                   // absences are recorded whose tenants cell.db may lack yet
 	places     map[tenant.UID]place   // as in local.db
 	reached    map[tenant.UID]uint64  // what files hold at the least that were not checked since the start
+	changed    map[tenant.UID]uint64  // the last entry that changed a tenant's row, since the start
+	unswept    map[tenant.UID]struct{}
 
 	step func(name string) error // nil; tests fail or crash at a step of Install and Place
 }
@@ -65,12 +68,7 @@ type seat struct {
 	checked atomic.Bool // the file is the tenant's and holds what it should
 }
 
-// ErrNotHere refuses a command or a read for a tenant that the cell does not
-// store.
-var ErrNotHere = fault.New(fault.Moved, "placement-changed", "this cell does not store the tenant")
-
-// ErrFenced refuses a write or a read of a tenant that a move holds.
-var ErrFenced = fault.New(fault.Fenced, "tenant-frozen", "the tenant is being moved; retry")
+func (s *seat) key() string { return handleKey(s.row.UID, s.row.Folder) }
 
 // commitAge is how long a tenant's transaction stays open. What a crash takes of
 // it is applied again from the log.
@@ -81,7 +79,8 @@ const commitAge = 2 * time.Second
 // the calls into SQLite. Zero and nil are no bound.
 func OpenSpace(dir string, maxOpen int, descriptors *store.Descriptors, slots *store.Slots, log *slog.Logger) (*Space, error) {
 	s := &Space{
-		dir: dir, log: log, failed: make(chan error, 1), absence: make(chan struct{}, 1), known: make(map[tenant.UID]*seat),
+		dir: dir, log: log, failed: make(chan error, 1), absence: make(chan struct{}, 1), sweeping: make(chan struct{}, 1), known: make(map[tenant.UID]*seat),
+		changed: make(map[tenant.UID]uint64), unswept: make(map[tenant.UID]struct{}),
 		absent: make(map[tenant.UID]Absence), places: make(map[tenant.UID]place), reached: make(map[tenant.UID]uint64),
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "tenants"), 0o700); err != nil { // made durable with cell.db
@@ -107,6 +106,7 @@ func OpenSpace(dir string, maxOpen int, descriptors *store.Descriptors, slots *s
 	if _, err := s.Key(); err != nil { // a bad cell.db is noticed now
 		return nil, errors.Join(err, s.Close())
 	}
+	s.tellSweep("")
 	return s, nil
 }
 
@@ -134,7 +134,12 @@ func (s *Space) WatchDisk(w *stall.Watch) {
 
 // Resident implements raftfsm.Resident.
 func (s *Space) Resident(target string) bool {
-	return s.IsAbsent(tenant.UID(target)) || s.tenants.Holds(target)
+	uid := tenant.UID(target)
+	s.mu.RLock()
+	seat := s.known[uid]
+	_, absent := s.absent[uid]
+	s.mu.RUnlock()
+	return absent || seat != nil && s.tenants.Holds(seat.key())
 }
 
 func (s *Space) cellPath() string { return filepath.Join(s.dir, "cell.db") }
@@ -156,24 +161,27 @@ func (s *Space) acquire(target string) (*store.File, func(), error) {
 	if target == "" {
 		return s.cell.Acquire("", s.cellPath())
 	}
-	uid := tenant.UID(target)
-	seat, absent, err := s.seat(uid)
+	seat, absent, err := s.seat(tenant.UID(target))
 	if err != nil {
 		return nil, nil, err
 	}
+	return s.take(seat, absent)
+}
+
+func (s *Space) take(seat *seat, absent bool) (*store.File, func(), error) {
 	if absent {
 		return nil, nil, ErrAbsent
 	}
-	f, release, err := s.tenants.Acquire(target, seat.path)
+	f, release, err := s.tenants.Acquire(seat.key(), seat.path)
 	if err == nil {
 		if err = s.check(seat, f); err == nil {
-			return s.hand(uid, f, release)
+			return s.hand(seat, f, release)
 		}
 		release()
 	} else if err = missing(seat.path, err); !errors.Is(err, errBad) && !store.IsBad(err) {
-		return nil, nil, fmt.Errorf("tenant %s: %w", target, err)
+		return nil, nil, fmt.Errorf("tenant %s: %w", seat.row.UID, err)
 	}
-	if marking := s.mark(uid, err.Error()); marking != nil {
+	if marking := s.mark(seat.row.UID, err.Error()); marking != nil {
 		return nil, nil, errors.Join(err, marking)
 	}
 	return nil, nil, ErrAbsent.Because(err)
@@ -185,13 +193,19 @@ func (s *Space) Keep(target string, f *store.File) (release func(), ok bool) {
 	if target == "" {
 		return s.cell.Keep("", f)
 	}
-	return s.tenants.Keep(target, f)
+	incarnation, _, _ := strings.Cut(filepath.Base(filepath.Dir(f.Path())), ".")
+	return s.tenants.Keep(handleKey(tenant.UID(target), incarnation), f)
 }
 
 // hand gives out a file, unless its tenant has become absent meanwhile: then there
-// must be no presence of it, by which remembered records would be answered.
-func (s *Space) hand(uid tenant.UID, f *store.File, release func()) (*store.File, func(), error) {
-	s.presences.opened(uid, f)
+// must be no presence of it, by which remembered records would be answered. Nor is
+// there one of a file whose place another incarnation has taken meanwhile.
+func (s *Space) hand(seat *seat, f *store.File, release func()) (*store.File, func(), error) {
+	uid := seat.row.UID
+	if !s.presences.opened(uid, f, seat.row.Folder) {
+		release()
+		return nil, nil, ErrNotHere.With("epoch", uint64(seat.row.Epoch))
+	}
 	if s.IsAbsent(uid) {
 		s.presences.gone(uid)
 		release()
@@ -223,7 +237,7 @@ func (s *Space) check(seat *seat, f *store.File) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	want := max(s.reached[seat.row.UID], seat.row.Arrived)
+	want := max(s.reached[seat.row.UID], seat.row.Changed)
 	if have := f.Control().Applied; have < want {
 		return fmt.Errorf("%w: it is at index %d and should be at %d at the least", errBad, have, want)
 	}
@@ -247,7 +261,8 @@ func (s *Space) tenant(uid tenant.UID) (Tenant, error) {
 }
 
 // seat asks anew each time for what is unknown, because it may arrive at any
-// moment; what is known stays, because rows do not change.
+// moment. What is known stays until an entry changes the row (turned), and is kept
+// only if that entry is in what was read.
 func (s *Space) seat(uid tenant.UID) (have *seat, absent bool, err error) {
 	s.mu.RLock()
 	have = s.known[uid]
@@ -257,9 +272,12 @@ func (s *Space) seat(uid tenant.UID) (have *seat, absent bool, err error) {
 		return have, absent, nil
 	}
 	var row Tenant
-	found := false
+	found, at := false, uint64(0)
 	err = s.view(func(c *store.Conn) (err error) {
-		row, found, err = readTenant(c, uid)
+		// Before the row: what is read of it is this old at the most.
+		if _, err = c.One("SELECT applied_index FROM group_control", func(r *store.Row) error { at = uint64(r.ColumnInt64(0)); return nil }); err == nil {
+			row, found, err = readTenant(c, uid)
+		}
 		return err
 	})
 	if err != nil {
@@ -272,7 +290,9 @@ func (s *Space) seat(uid tenant.UID) (have *seat, absent bool, err error) {
 	defer s.mu.Unlock()
 	if have = s.known[uid]; have == nil {
 		have = &seat{row: row, path: s.path(uid, s.folder(&row))}
-		s.known[uid] = have
+		if at >= s.changed[uid] {
+			s.known[uid] = have
+		}
 	}
 	_, absent = s.absent[uid]
 	return have, absent, nil
@@ -309,7 +329,11 @@ func (s *Space) Tenants() ([]Tenant, error) {
 	var rows []Tenant
 	err := s.view(func(c *store.Conn) error {
 		return c.Query("SELECT "+tenantColumns+" FROM tenant ORDER BY uid",
-			func(r *store.Row) error { rows = append(rows, scanTenant(r)); return nil })
+			func(r *store.Row) error {
+				row, err := scanTenant(r)
+				rows = append(rows, row)
+				return err
+			})
 	})
 	return rows, err
 }
@@ -372,12 +396,12 @@ func (s *Space) Files() ([]store.FileState, error) {
 // reach is the applied index of a tenant's file, exactly if the file was open
 // since the start, else at the least.
 func (s *Space) reach(row Tenant) (index uint64, exact bool) {
-	if index, exact = s.tenants.Applied(string(row.UID)); exact {
+	if index, exact = s.tenants.Applied(handleKey(row.UID, row.Folder)); exact {
 		return index, true
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return max(s.reached[row.UID], row.Arrived), false
+	return max(s.reached[row.UID], row.Changed), false
 }
 
 func (s *Space) applied(target string) (uint64, error) {
@@ -394,7 +418,7 @@ func (s *Space) applied(target string) (uint64, error) {
 func (s *Space) Sync() error {
 	s.swap.RLock()
 	defer s.swap.RUnlock()
-	return errors.Join(s.cell.Sync(nil), s.tenants.Sync(func(key string) bool { return s.IsAbsent(tenant.UID(key)) }))
+	return errors.Join(s.cell.Sync(nil), s.tenants.Sync(func(key string) bool { return s.IsAbsent(uidOfKey(key)) }))
 }
 
 // Open is how many tenants' files are open.
@@ -410,10 +434,19 @@ func (s *Space) Noticed(uid tenant.UID, err error) (damaged bool) {
 	return damaged
 }
 
-// lost hears of a file that failed to commit what it held, or is damaged.
+// lost hears of a file that failed to commit what it held, or is damaged. What is
+// wrong with a file that no longer is the tenant's harms nobody.
 func (s *Space) lost(key string, err error) {
 	if key != "" && store.IsCorrupt(err) {
-		if err = s.mark(tenant.UID(key), err.Error()); err == nil {
+		uid, incarnation := uidOfKey(key), filepath.Base(key)
+		s.mu.RLock()
+		current := s.known[uid]
+		s.mu.RUnlock()
+		if current != nil && current.row.Folder != incarnation {
+			s.log.Warn("a file that is not the tenant's any more is damaged", "uid", uid, "incarnation", incarnation, "error", err)
+			return
+		}
+		if err = s.mark(uid, err.Error()); err == nil {
 			return
 		}
 	}
@@ -436,66 +469,4 @@ func (s *Space) Failed() <-chan error { return s.failed }
 // moves its WAL into it.
 func (s *Space) Close() error {
 	return errors.Join(s.tenants.Close(), s.cell.Close(), s.local.Close())
-}
-
-// Guard is the fence: it runs in the command's own transaction, before its key
-// is looked up and before its handler.
-func (s *Space) Guard(tx *store.Tx, d raftfsm.Definition, c *raftfsm.Command) error {
-	ctl := tx.Control()
-	if string(ctl.UID) != c.Target {
-		return fmt.Errorf("command %s for %q met the file of %q", d.Name, c.Target, ctl.UID)
-	}
-	switch d.Class {
-	case raftfsm.Control:
-		if c.Target != "" {
-			return fault.New(fault.Invalid, "wrong-target", "this command is for the cell itself")
-		}
-		return nil
-	case raftfsm.TenantWrite:
-		if c.Target == "" {
-			return fault.New(fault.Invalid, "wrong-target", "this command is for a tenant")
-		}
-		key, err := s.Key()
-		if err != nil {
-			return err
-		}
-		s.watch(tx, ctl.UID)
-		return Admit(*ctl, key, tenant.Epoch(c.Epoch))
-	}
-	return fmt.Errorf("command %s has the unknown class %d", d.Name, d.Class)
-}
-
-// Key is the cell's key, "" before InitCell. Once there it never changes, and
-// whoever uses a file may ask for it.
-func (s *Space) Key() (tenant.CellKey, error) {
-	if key := s.key.Load(); key != nil {
-		return *key, nil
-	}
-	f, release, err := s.Acquire("")
-	if err != nil {
-		return "", err
-	}
-	defer release()
-	key := f.Control().CellKey
-	if key != "" {
-		s.key.Store(&key)
-	}
-	return key, nil
-}
-
-// Admit is the fence itself: a request that was authorized for epoch may touch a
-// file only where the control row names this cell's key and that epoch, and is
-// ACTIVE. The refusal tells the epoch that the cell knows.
-func Admit(ctl store.Control, key tenant.CellKey, epoch tenant.Epoch) error {
-	switch {
-	case key == "" || ctl.CellKey != key, ctl.State == tenant.Importing, ctl.State == tenant.Retired:
-		return ErrNotHere.With("epoch", uint64(ctl.Epoch))
-	case ctl.Epoch != epoch:
-		return fault.New(fault.Moved, "placement-changed", "the tenant's epoch is another one").With("epoch", uint64(ctl.Epoch))
-	case ctl.State == tenant.Frozen:
-		return ErrFenced.With("epoch", uint64(ctl.Epoch))
-	case ctl.State != tenant.Active:
-		return fmt.Errorf("control row of %s has the state %q", ctl.UID, ctl.State)
-	}
-	return nil
 }

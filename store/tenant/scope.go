@@ -32,6 +32,12 @@ func ParseState(s string) (State, bool) {
 	return 0, false
 }
 
+// Watermark is the point in a tenant's history at which a move froze it.
+type Watermark struct {
+	Index    uint64 `cbor:"1,keyasint"` // of the freeze, in the source's log
+	Sequence uint64 `cbor:"2,keyasint"` // of the tenant's last command
+}
+
 // PlacementState is where a tenant stands in the directory.
 type PlacementState string
 
