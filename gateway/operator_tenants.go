@@ -297,7 +297,7 @@ func (g *Gateway) operatorAudit(o *operation) error {
 	if err := q.Done(); err != nil {
 		return err
 	}
-	all, err := g.dir.Audit(o.r.Context(), directory.AuditFilter{Tenant: tenant.ID(of), Actor: actor, Before: int64(before), Limit: int(limit)})
+	all, next, err := g.dir.Audit(o.r.Context(), directory.AuditFilter{Tenant: tenant.ID(of), Actor: actor, Before: int64(before), Limit: int(limit)})
 	if err := g.fresh(err); err != nil {
 		return err
 	}
@@ -305,8 +305,8 @@ func (g *Gateway) operatorAudit(o *operation) error {
 		return err
 	}
 	page := pageJSON[auditJSON]{Items: mapped(all, auditOf).Items}
-	if len(all) == int(limit) {
-		page.Next = strconv.FormatInt(all[len(all)-1].ID, 10)
+	if next != 0 { // also of a page that is not full
+		page.Next = strconv.FormatInt(next, 10)
 	}
 	return o.answer(http.StatusOK, page, false)
 }

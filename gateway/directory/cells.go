@@ -98,30 +98,3 @@ func (d *Directory) Record(ctx context.Context, by Actor, e AuditEntry) error {
 		dirfsm.Record{Action: e.Action, Tenant: e.Tenant, UID: e.UID, Subject: e.Subject, Detail: e.Detail})
 	return err
 }
-
-// Audit reads the audit, newest first.
-func (d *Directory) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
-	if f.Limit < 1 || f.Limit > 500 {
-		return nil, invalid("limit", "must be 1 to 500")
-	}
-	sql := "SELECT id, at, actor, action, tenant_id, uid, subject, detail FROM audit WHERE (?1 = 0 OR id < ?1)"
-	args := []any{f.Before}
-	switch {
-	case f.Tenant != "" && f.Actor != "":
-		sql, args = sql+" AND tenant_id = ?2 AND actor = ?3", append(args, string(f.Tenant), f.Actor)
-	case f.Tenant != "":
-		sql, args = sql+" AND tenant_id = ?2", append(args, string(f.Tenant))
-	case f.Actor != "":
-		sql, args = sql+" AND actor = ?2", append(args, f.Actor)
-	}
-	sql, args = sql+" ORDER BY id DESC LIMIT ?", append(args, f.Limit)
-	var out []AuditEntry
-	err := d.space.Scan(ctx, func(c *store.Conn) error {
-		return c.Query(sql, func(r *store.Row) error {
-			out = append(out, AuditEntry{ID: r.ColumnInt64(0), At: micros(r, 1), Actor: r.ColumnText(2), Action: r.ColumnText(3),
-				Tenant: tenant.ID(r.ColumnText(4)), UID: tenant.UID(r.ColumnText(5)), Subject: r.ColumnText(6), Detail: r.ColumnText(7)})
-			return nil
-		}, args...)
-	})
-	return out, err
-}

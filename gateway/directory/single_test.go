@@ -262,13 +262,16 @@ func listsAre(c *cluster, d *Directory, made tenant.Placement) {
 	_, err = d.RevokeInvite(ctx, ByUser("U1"), nil, made.UID, invite.ID)
 	must(t, err)
 	must(t, d.Record(ctx, root, AuditEntry{Action: "show-tenant", Tenant: made.Tenant, UID: made.UID}))
-	audit, err := d.Audit(ctx, AuditFilter{Tenant: made.Tenant, Limit: 3})
+	audit, next, err := d.Audit(ctx, AuditFilter{Tenant: made.Tenant, Limit: 3})
 	must(t, err)
-	if len(audit) != 3 || audit[0].Action != "show-tenant" || audit[0].Actor != root.String() || audit[1].Action != "revoke-invite" {
+	if len(audit) != 3 || next != audit[2].ID || audit[0].Action != "show-tenant" || audit[0].Actor != root.String() || audit[1].Action != "revoke-invite" {
 		t.Fatalf("%+v", audit)
 	}
-	older, err := d.Audit(ctx, AuditFilter{Tenant: made.Tenant, Actor: "U1", Before: audit[2].ID, Limit: 500})
+	older, next, err := d.Audit(ctx, AuditFilter{Tenant: made.Tenant, Actor: "U1", Before: audit[2].ID, Limit: 500})
 	must(t, err)
+	if next != 0 {
+		t.Errorf("the audit goes on before %d", next)
+	}
 	for _, e := range older {
 		if e.ID >= audit[2].ID || e.Actor != "U1" || e.Tenant != made.Tenant {
 			t.Fatalf("%+v", e)
@@ -315,7 +318,7 @@ func TestPruning(t *testing.T) {
 	c.clock.advance(keepAudit + time.Hour)
 	c.await("G1")
 	must(t, d.prune(ctx))
-	left, err := d.Audit(ctx, AuditFilter{Limit: 500})
+	left, _, err := d.Audit(ctx, AuditFilter{Limit: 500})
 	must(t, err)
 	if len(left) != 1 || left[0].Action != "open-session" {
 		t.Fatalf("%+v", left)

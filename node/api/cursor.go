@@ -15,7 +15,7 @@ import (
 )
 
 // A cursor is base64url without padding of: version byte, 12 bytes of nonce,
-// AES-256-GCM of the last row's id (8 bytes, big endian), tag. The binding, in
+// AES-256-GCM of the last row's id that the page looked at (8 bytes, big endian), tag. The binding, in
 // which the version is, is the additional data. The key comes from the tenant's secret,
 // which every replica has and which outlives restarts.
 const (

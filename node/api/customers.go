@@ -161,9 +161,10 @@ func (s *Server) listCustomers(c *call) (answer, error) {
 	}
 	return list[cellfsm.Customer]{
 		collection: "customers", filter: filter, page: p,
-		rows: func(conn *store.Conn, behind int64, limit int) ([]cellfsm.Customer, error) {
-			return cellfsm.ListCustomers(conn, c.scope.Tenant, filter, p.order, cellfsm.CustomerID(behind), limit)
+		rows: func(conn *store.Conn, behind int64, limit int) ([]cellfsm.Customer, int64, error) {
+			rows, next, err := cellfsm.ListCustomers(conn, c.scope.Tenant, filter, p.order, cellfsm.CustomerID(behind), limit)
+			return rows, int64(next), err
 		},
-		id: func(row *cellfsm.Customer) int64 { return int64(row.ID) }, render: c.customer,
+		render: c.customer,
 	}.serve(s, c)
 }

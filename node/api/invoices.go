@@ -208,9 +208,10 @@ func (s *Server) listInvoices(c *call) (answer, error) {
 	}
 	return list[cellfsm.Invoice]{
 		collection: "invoices", filter: filter, page: p,
-		rows: func(conn *store.Conn, behind int64, limit int) ([]cellfsm.Invoice, error) {
-			return cellfsm.ListInvoices(conn, c.scope.Tenant, filter, p.order, cellfsm.InvoiceID(behind), limit)
+		rows: func(conn *store.Conn, behind int64, limit int) ([]cellfsm.Invoice, int64, error) {
+			rows, next, err := cellfsm.ListInvoices(conn, c.scope.Tenant, filter, p.order, cellfsm.InvoiceID(behind), limit)
+			return rows, int64(next), err
 		},
-		id: func(row *cellfsm.Invoice) int64 { return int64(row.ID) }, render: c.invoice,
+		render: c.invoice,
 	}.serve(s, c)
 }

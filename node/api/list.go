@@ -15,8 +15,7 @@ type list[Row any] struct {
 	collection string
 	filter     any // what the cursor is bound to, besides tenant, route and sort
 	page       page
-	rows       func(conn *store.Conn, behind int64, limit int) ([]Row, error)
-	id         func(*Row) int64
+	rows       func(conn *store.Conn, behind int64, limit int) (rows []Row, next int64, err error)
 	render     func(b []byte, row *Row) []byte
 }
 
@@ -39,12 +38,13 @@ func (l list[Row]) serve(s *Server, c *call) (answer, error) {
 		}
 	}
 	var rows []Row
+	var behind int64
 	a := answer{status: http.StatusOK}
 	ctx, cancel := context.WithTimeout(c.r.Context(), scanTime)
 	defer cancel()
 	err = s.open(c, &a, func(f *store.File) error {
 		return f.Scan(ctx, func(conn *store.Conn) (err error) {
-			rows, err = l.rows(conn, after, l.page.limit+1) // one more tells whether a next page has any
+			rows, behind, err = l.rows(conn, after, l.page.limit)
 			return err
 		})
 	})
@@ -52,9 +52,8 @@ func (l list[Row]) serve(s *Server, c *call) (answer, error) {
 		return answer{}, err
 	}
 	next := ""
-	if len(rows) > l.page.limit {
-		rows = rows[:l.page.limit]
-		next = sealer.seal(l.id(&rows[len(rows)-1]))
+	if behind != 0 { // also of a page that is not full
+		next = sealer.seal(behind)
 		a.next = c.nextPage(l.collection, next)
 	}
 	b := append(make([]byte, 0, 32+320*len(rows)), `{"items":[`...)

@@ -178,7 +178,7 @@ func TestBadFilesMakeTheirTenantsAbsent(t *testing.T) {
 		}
 		defer release()
 		err = f.View(func(c *store.Conn) error {
-			_, err := cellfsm.ListCustomers(c, tenant.ID(fmt.Sprint("T", 7+n)), cellfsm.CustomerFilter{}, cellfsm.Order{}, 0, 500)
+			_, _, err := cellfsm.ListCustomers(c, tenant.ID(fmt.Sprint("T", 7+n)), cellfsm.CustomerFilter{}, cellfsm.Order{}, 0, 500)
 			return err
 		})
 		if last.space.Noticed(uidOf(n), err) {

@@ -364,15 +364,17 @@ func TestLists(t *testing.T) {
 		r.view(func(c *store.Conn) error {
 			var behind cellfsm.InvoiceID
 			for {
-				page, err := cellfsm.ListInvoices(c, testID, f, o, behind, 7)
+				page, next, err := cellfsm.ListInvoices(c, testID, f, o, behind, 7)
 				if err != nil {
 					return err
 				}
 				got = append(got, page...)
-				if len(page) < 7 {
+				if len(page) > 7 || next != 0 && len(page) < 7 {
+					t.Errorf("filter %d: a page of %d goes on behind %d", i, len(page), next)
+				}
+				if behind = next; next == 0 {
 					return nil
 				}
-				behind = page[6].ID
 			}
 		})
 		if diff := gocmp.Diff(naive(all, f, o.Descending), got); diff != "" {
@@ -380,13 +382,13 @@ func TestLists(t *testing.T) {
 		}
 	}
 	r.view(func(c *store.Conn) error {
-		rows, err := cellfsm.ListCustomers(c, testID, cellfsm.CustomerFilter{Reference: ptr("R1")}, cellfsm.Order{Descending: true}, 0, 10)
-		if len(rows) != 1 || rows[0].ID != 1 {
-			t.Errorf("%+v", rows)
+		rows, next, err := cellfsm.ListCustomers(c, testID, cellfsm.CustomerFilter{Reference: ptr("R1")}, cellfsm.Order{Descending: true}, 0, 1)
+		if len(rows) != 1 || rows[0].ID != 1 || next != 0 {
+			t.Errorf("%+v, %d", rows, next)
 		}
-		rows, err2 := cellfsm.ListCustomers(c, testID, cellfsm.CustomerFilter{CreatedAfter: ptr(int64(0))}, cellfsm.Order{}, 1, 10)
-		if len(rows) != 1 || rows[0].ID != 2 || err2 != nil {
-			t.Errorf("%+v, %v", rows, err2)
+		rows, next, err2 := cellfsm.ListCustomers(c, testID, cellfsm.CustomerFilter{CreatedAfter: ptr(int64(0))}, cellfsm.Order{}, 1, 10)
+		if len(rows) != 1 || rows[0].ID != 2 || next != 0 || err2 != nil {
+			t.Errorf("%+v, %d, %v", rows, next, err2)
 		}
 		return err
 	})
