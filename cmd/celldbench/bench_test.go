@@ -110,7 +110,7 @@ func TestTenants(t *testing.T) {
 
 func TestHistory(t *testing.T) {
 	rep := play(t, "history", "--sizes=100,300", "--customers=3", "--connections=2", "--loaders=4", "--duration=30ms", "--warmup=0s")
-	if len(rep.Lines) != 2*8 || rep.Kept < 300 {
+	if len(rep.Lines) != 2*14 || rep.Kept < 300 {
 		t.Errorf("%d writes kept, lines %q", rep.Kept, whats(rep))
 	}
 }

@@ -55,28 +55,20 @@ func (o *historyCommand) play(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.rep.Note("one tenant in a cell of %d replicas, its invoices spread over %d customers; each kind of request %v with %d connections", b.Replicas, o.Customers, o.Duration, o.Connections)
-	b.rep.Note("a page has at most %s invoices; deep: behind half of all invoices", pageSize)
+	b.rep.Note("a page has at most %s invoices; deep: behind half of all invoices; nothing: a filter that no index knows and no invoice passes", pageSize)
 	b.rep.Note("invoices are written through the public API, each in a request of its own; in each part writes are measured last, so that they add to the next")
 	b.rep.Note("CPU: %s; others: the share of the machine's CPU that went to anything else", b.platform.CPUIncludes())
 	costs := map[string][]report.Line{}
-	var deep target.Place
+	var p places
 	for _, size := range o.Sizes {
-		b.say("writing until there are %d invoices", size)
-		began := time.Now()
-		before := b.tenants.Invoices(theTenant)
-		has, err := b.tenants.Grow(ctx, theTenant, size, o.Loaders, b.say)
+		has, err := o.grow(ctx, b, size)
 		if err != nil {
 			return err
 		}
-		if has > size {
-			b.rep.Note("at %d: there were %d invoices already", size, has)
-		} else if size >= 100_000 {
-			b.rep.Tell(float64(has-before)/time.Since(began).Seconds(), "/s", "invoices written by %d connections, up to %d", o.Loaders, size)
-		}
-		if err := b.tenants.Walk(ctx, theTenant, &deep, has/2); err != nil {
+		if err := p.move(ctx, b.tenants, has/2); err != nil {
 			return err
 		}
-		if err := o.measure(ctx, b, size, deep.Cursor, costs); err != nil {
+		if err := o.measure(ctx, b, size, &p, costs); err != nil {
 			return err
 		}
 	}
@@ -84,8 +76,54 @@ func (o *historyCommand) play(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// grow writes invoices until there are as many as asked for.
+func (o *historyCommand) grow(ctx context.Context, b *bench, size uint64) (has uint64, err error) {
+	b.say("writing until there are %d invoices", size)
+	end, err := b.platform.Meter(fmt.Sprintf("load-%d", size), 0).Begin()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	before := b.tenants.Invoices(theTenant)
+	has, err = b.tenants.Grow(ctx, theTenant, size, o.Loaders, b.say)
+	took := time.Since(began)
+	used, errEnd := end()
+	if err := errors.Join(err, errEnd); err != nil {
+		return 0, err
+	}
+	if has > size {
+		b.rep.Note("at %d: there were %d invoices already", size, has)
+	} else if written := float64(has - before); size >= 10_000 {
+		b.rep.Tell(written/took.Seconds(), "/s", "invoices written by %d connections, up to %d", o.Loaders, size)
+		b.rep.Tell(float64(used.Own.Microseconds())/written, "us", "CPU of one of them")
+	}
+	return has, nil
+}
+
+// places are where deep pages are read: behind half of all invoices, and of those
+// that are younger than the first.
+type places struct {
+	all, younger target.Place
+	half         string // when the invoice in the middle was made
+}
+
+func (p *places) move(ctx context.Context, ts *target.Tenants, half uint64) error {
+	if p.younger.Filter == nil {
+		first, err := ts.CreatedAt(ctx, theTenant, 1)
+		if err != nil {
+			return err
+		}
+		p.younger.Filter = url.Values{"createdAfter": {first}}
+	}
+	var err error
+	if p.half, err = ts.CreatedAt(ctx, theTenant, half); err != nil {
+		return err
+	}
+	return errors.Join(ts.Walk(ctx, theTenant, &p.all, half), ts.Walk(ctx, theTenant, &p.younger, half-1))
+}
+
 // measure measures all kinds of requests at one size.
-func (o *historyCommand) measure(ctx context.Context, b *bench, size uint64, deep string, costs map[string][]report.Line) error {
+func (o *historyCommand) measure(ctx context.Context, b *bench, size uint64, p *places, costs map[string][]report.Line) error {
 	list := func(query url.Values) func() ([]load.Caller, error) {
 		query.Set("limit", pageSize)
 		return func() ([]load.Caller, error) { return b.tenants.Listers(o.Connections, theTenant, query), nil }
@@ -95,11 +133,17 @@ func (o *historyCommand) measure(ctx context.Context, b *bench, size uint64, dee
 	for i, k := range []request{
 		{"read", func() ([]load.Caller, error) { return b.tenants.Readers(o.Connections, all), nil }},
 		{"list, first page", list(url.Values{})},
-		{"list, deep page", list(url.Values{"cursor": {deep}})},
+		{"list, deep page", list(p.all.Query())},
 		{"list, newest first", list(url.Values{"sort": {"-createdAt"}})},
 		{"list of a customer", list(url.Values{"customerId": {last}})},
 		{"list of a status", list(url.Values{"status": {"draft"}, "sort": {"-invoiceId"}})},
-		{"list that nothing matches", list(url.Values{"currency": {"CHF"}})},
+		{"list of a time", list(url.Values{"createdAfter": {p.half}})},
+		{"list of a time, deep page", list(p.younger.Query())},
+		{"nothing in a currency", list(url.Values{"currency": {"CHF"}})},
+		{"nothing of a customer in it", list(url.Values{"customerId": {last}, "currency": {"CHF"}})},
+		{"nothing of a status in it", list(url.Values{"status": {"draft"}, "currency": {"CHF"}, "sort": {"-invoiceId"}})},
+		{"nothing of a customer in a status", list(url.Values{"customerId": {last}, "status": {"void"}})},
+		{"list of customers", func() ([]load.Caller, error) { return b.tenants.Customers(o.Connections, theTenant), nil }},
 		{"write", func() ([]load.Caller, error) { return b.tenants.Writers(o.Connections, all) }},
 	} {
 		b.say("%d invoices: %s", size, k.what)

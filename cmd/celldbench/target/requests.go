@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -198,6 +199,25 @@ func (ts *Tenants) Listers(n, i int, query url.Values) []load.Caller {
 	return all
 }
 
+// Customers makes n connections that read the first page of the i-th tenant's
+// customers.
+func (ts *Tenants) Customers(n, i int) []load.Caller {
+	request := load.Same(ts.get(&ts.all[i], "customers"))
+	var all []load.Caller
+	for range n {
+		all = append(all, load.NewConn(ts.addr, request, http.StatusOK))
+	}
+	return all
+}
+
+// CreatedAt is when an invoice of the i-th tenant was made, as the API says it.
+func (ts *Tenants) CreatedAt(ctx context.Context, i int, invoice uint64) (string, error) {
+	t := &ts.all[i]
+	var body struct{ CreatedAt string }
+	err := ts.gateway.As(t.token).Get(ctx, fmt.Sprintf("/tenants/%s/invoices/%d", t.id, invoice), nil, &body)
+	return body.CreatedAt, err
+}
+
 // sweep reads the first invoice of each active tenant, once: what is read first.
 type sweep struct {
 	ts   *Tenants
@@ -221,14 +241,25 @@ func (ts *Tenants) Sweepers(n int) []load.Caller {
 	return all
 }
 
-// Place is how far a walk through a tenant's invoices has come.
+// Place is how far a walk through a list of a tenant's invoices has come.
 type Place struct {
-	Cursor string // to the page behind it; "" at the beginning
+	Filter url.Values // of the list; nil for all invoices
+	Cursor string     // to the page behind it; "" at the beginning
 	passed uint64
 }
 
-// Walk goes on through the list of the i-th tenant's invoices until it has passed so
-// many of them, which are not all.
+// Query is the list's, from the place on.
+func (p *Place) Query() url.Values {
+	query := url.Values{}
+	maps.Copy(query, p.Filter)
+	if p.Cursor != "" {
+		query.Set("cursor", p.Cursor)
+	}
+	return query
+}
+
+// Walk goes on through the list until it has passed so many invoices, which are not
+// all.
 func (ts *Tenants) Walk(ctx context.Context, i int, at *Place, to uint64) error {
 	t := &ts.all[i]
 	c := ts.gateway.As(t.token)
@@ -237,10 +268,8 @@ func (ts *Tenants) Walk(ctx context.Context, i int, at *Place, to uint64) error 
 			Items      []struct{ InvoiceID uint64 }
 			NextCursor string
 		}
-		query := url.Values{"limit": {strconv.FormatUint(min(to-at.passed, 500), 10)}}
-		if at.Cursor != "" {
-			query.Set("cursor", at.Cursor)
-		}
+		query := at.Query()
+		query.Set("limit", strconv.FormatUint(min(to-at.passed, 500), 10))
 		if err := c.Get(ctx, "/tenants/"+t.id+"/invoices", query, &page); err != nil {
 			return err
 		}

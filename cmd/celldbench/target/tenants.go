@@ -185,9 +185,13 @@ func (ts *Tenants) Wrote(results ...*load.Result) {
 // maxFillErrors is how many writes of a Grow may fail before it gives up.
 const maxFillErrors = 1000
 
+// growthStep is after how many invoices Grow tells how far it is.
+const growthStep = 20_000
+
 // Grow writes invoices into the i-th tenant until it has as many as asked for, with
 // so many connections, and tells how many it has now: no fewer than before.
 func (ts *Tenants) Grow(ctx context.Context, i int, to uint64, connections int, say func(format string, args ...any)) (has uint64, err error) {
+	began := time.Now()
 	if has, err = ts.highest(ctx, i); err != nil {
 		return 0, err
 	}
@@ -197,7 +201,8 @@ func (ts *Tenants) Grow(ctx context.Context, i int, to uint64, connections int, 
 	}
 	var left atomic.Int64
 	left.Store(int64(to) - int64(has))
-	var failed atomic.Int64
+	before := has
+	var failed, written atomic.Int64
 	g, work := errgroup.WithContext(ctx)
 	for _, c := range callers {
 		g.Go(func() error {
@@ -210,8 +215,10 @@ func (ts *Tenants) Grow(ctx context.Context, i int, to uint64, connections int, 
 					}
 					continue
 				}
-				if n := ts.acknowledged.Add(1); n%100_000 == 0 {
-					say("%d invoices written", n)
+				ts.acknowledged.Add(1)
+				if n := written.Add(1); n%growthStep == 0 {
+					rate := float64(n) / time.Since(began).Seconds()
+					say("%d of %d invoices, %.0f/s, %.0f s to go", before+uint64(n), to, rate, float64(to-before-uint64(n))/rate)
 				}
 			}
 			return nil
