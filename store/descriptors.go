@@ -261,16 +261,21 @@ func (s *share) spare(f *File, has bool) {
 	}
 }
 
+// closeSpares closes the readers of one file that has any. One whose readers were
+// taken between the look and the closing is not the last word on the others.
 func (s *share) closeSpares() bool {
-	s.mu.Lock()
-	var f *File
-	for f = range s.spares {
-		break
+	for {
+		s.mu.Lock()
+		var f *File
+		for f = range s.spares {
+			break
+		}
+		s.mu.Unlock()
+		if f == nil {
+			return false
+		}
+		if n, _ := f.closeFree(); n > 0 { // they have only read
+			return true
+		}
 	}
-	s.mu.Unlock()
-	if f == nil {
-		return false
-	}
-	n, _ := f.closeFree() // they have only read
-	return n > 0
 }

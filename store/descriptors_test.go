@@ -438,3 +438,32 @@ func TestCloseWaitsForReadersThatOthersClose(t *testing.T) {
 	}
 	d.expect(t, 0)
 }
+
+// Readers that somebody takes just as they are to be closed hide no others.
+func TestSpareReadersAreFoundBehindTakenOnes(t *testing.T) {
+	paths := testFiles(t, t.TempDir(), 1)
+	d := newDescriptors(100, 0)
+	h := testHandles(t, testSchema, 0, d)
+	f, release, err := h.Acquire("0", paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		release()
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := f.Scan(t.Context(), func(*Conn) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for range 64 {
+		h.share.spare(&File{share: h.share}, true) // as it was before its readers were taken
+	}
+	if !h.share.closeSpares() {
+		t.Error("a reader that nobody uses was not found")
+	}
+	if h.share.closeSpares() || len(h.share.spares) > 0 {
+		t.Error("something else was found")
+	}
+}

@@ -13,7 +13,6 @@ import (
 )
 
 const (
-	dialTime  = 2 * time.Second // until a connection has said hello
 	firstWait = 20 * time.Millisecond
 	longWait  = 500 * time.Millisecond // between attempts to connect
 	// crowded is how many requests a connection has under way before another one
@@ -171,7 +170,7 @@ func (c *Client) connect() {
 
 // greet dials and says hello.
 func (c *Client) greet() (*link, []byte, error) {
-	ctx, cancel := context.WithTimeout(c.life, dialTime)
+	ctx, cancel := context.WithTimeout(c.life, c.timing.dial)
 	defer cancel()
 	conn, err := c.dial(ctx)
 	if err != nil {

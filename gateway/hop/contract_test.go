@@ -26,9 +26,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = time.Minute
 
-// quick makes a connection notice in little time what takes seconds otherwise.
+// quick makes a connection notice in little time what takes seconds otherwise. To
+// come about it may take as long as a busy machine makes it.
 func quick() timing {
-	return timing{tick: 5 * time.Millisecond, quiet: 100 * time.Millisecond, idle: 100 * time.Millisecond, pong: 2 * time.Second,
+	return timing{dial: patience, tick: 5 * time.Millisecond, quiet: 100 * time.Millisecond, idle: 100 * time.Millisecond, pong: 2 * time.Second,
 		write: 2 * time.Second, spare: time.Minute, close: 200 * time.Millisecond}
 }
 
@@ -442,5 +443,31 @@ func TestPieceAndEndAtOnce(t *testing.T) {
 				t.Errorf("got %q", got)
 			}
 		})
+	}
+}
+
+// TestReadEndsWithItsBody: the end of a body reaches whoever waits for more of it,
+// even if the answer takes every signal of the stream that the two share.
+func TestReadEndsWithItsBody(t *testing.T) {
+	b := &requestBody{s: &serving{stream: stream{ready: nil}}} // all signals go elsewhere
+	ended := make(chan error, 1)
+	go func() {
+		_, err := b.Read(make([]byte, 1))
+		ended <- err
+	}()
+	await(t, "the reader to wait", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.over != nil
+	})
+	b.close()
+	b.close()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, http.ErrBodyReadAfterClose) {
+			t.Error(err)
+		}
+	case <-within(t).Done():
+		t.Fatal("it still waits")
 	}
 }

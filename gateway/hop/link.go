@@ -24,6 +24,7 @@ var (
 // timing is how patient a connection is. Times are counted in ticks, so that a
 // process that was stopped does not take itself for a silent peer.
 type timing struct {
+	dial  time.Duration // until a connection has said hello, on the asking side
 	tick  time.Duration // how often it looks; deadlines are kept that exactly
 	quiet time.Duration // silence, while requests are under way, before it pings
 	idle  time.Duration // silence, while none are
@@ -34,7 +35,7 @@ type timing struct {
 }
 
 func defaultTiming() timing {
-	return timing{tick: 250 * time.Millisecond, quiet: 1500 * time.Millisecond, idle: 15 * time.Second, pong: 2500 * time.Millisecond,
+	return timing{dial: 2 * time.Second, tick: 250 * time.Millisecond, quiet: 1500 * time.Millisecond, idle: 15 * time.Second, pong: 2500 * time.Millisecond,
 		write: 5 * time.Second, spare: time.Minute, close: time.Second}
 }
 

@@ -196,10 +196,10 @@ func (c *callContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadl
 type requestBody struct {
 	s *serving
 
-	mu      sync.Mutex
-	first   []byte // has come, and is to be read next
-	waiting bool   // for more
-	closed  bool
+	mu     sync.Mutex
+	first  []byte        // has come, and is to be read next
+	over   chan struct{} // closed with the body; nil while no Read waits for more
+	closed bool
 }
 
 // Read implements io.Reader.
@@ -224,13 +224,17 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		case ended:
 			return 0, io.EOF
 		default:
-			b.waiting = true
+			over := make(chan struct{})
+			b.over = over
 			b.mu.Unlock()
-			<-b.s.ready
+			select {
+			case <-b.s.ready:
+			case <-over: // the signal is the answer's from now on
+			}
 			b.mu.Lock()
-			b.waiting = false
+			b.over = nil
 			if b.closed {
-				b.s.again() // the signal may have been the answer's
+				b.s.again() // what was taken may have been the answer's
 			}
 		}
 	}
@@ -245,8 +249,8 @@ func (b *requestBody) Close() error {
 func (b *requestBody) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed, b.first = true, nil
-	if b.waiting {
-		b.s.again()
+	if !b.closed && b.over != nil {
+		close(b.over)
 	}
+	b.closed, b.first = true, nil
 }

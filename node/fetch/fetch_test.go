@@ -370,6 +370,28 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	}
 }
 
+// What told of an absence may come after the tenant was fetched: leadership stays.
+func TestLeadershipStaysWhereNothingIsAbsent(t *testing.T) {
+	whole := openReplica(t, t.TempDir())
+	peer := Peer{ID: "n2~x", Name: "C2/n2", Voter: true, Whole: func(context.Context) (bool, error) { return true, nil }}
+	group := new(log)
+	group.leads.Store(true)
+	f := New(Config{Space: whole.space, Group: group, Peers: func() ([]Peer, error) { return []Peer{peer}, nil }, Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	told, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		f.mindLeadership(ctx, told)
+	}()
+	told <- struct{}{}
+	told <- struct{}{} // it waits again, so the first is done with
+	cancel()
+	<-over
+	if to := group.to.Load(); to != nil {
+		t.Errorf("handed over to %s", *to)
+	}
+}
+
 // A file of any size passes through a few pieces' memory.
 func TestLargeFileTakesLittleMemory(t *testing.T) {
 	const size = 64 << 20

@@ -250,6 +250,7 @@ func (f *Fetcher) mindLeadership(ctx context.Context, told <-chan struct{}) {
 			case <-ctx.Done():
 				return
 			}
+			continue // what was told may be fetched by now
 		}
 		if f.cfg.Group.IsLeader() && !time.Now().Before(next) {
 			if err := f.handOver(ctx); err != nil {
