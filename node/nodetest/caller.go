@@ -146,6 +146,13 @@ func Ask(client *http.Client, address, token string, r Request) (Answer, error) 
 // an Idempotency-Key for that.
 func (c *Cluster) Do(token string, r Request) Answer {
 	c.t.Helper()
+	return c.do(func() string { return token }, r)
+}
+
+// do signs for each attempt anew: what was signed for the first may be too old for
+// the last.
+func (c *Cluster) do(sign func() string, r Request) Answer {
+	c.t.Helper()
 	var last Answer
 	var lastErr error
 	end := time.NewTimer(Patience)
@@ -161,7 +168,7 @@ func (c *Cluster) Do(token string, r Request) Answer {
 			target = names[turn%len(names)]
 		}
 		if target != "" {
-			last, lastErr = c.Ask(target, token, r)
+			last, lastErr = c.Ask(target, sign(), r)
 			if lastErr == nil && last.Status != http.StatusServiceUnavailable {
 				c.mu.Lock()
 				c.leader = target
@@ -196,7 +203,7 @@ func (c *Cluster) As(by Caller, method, path, body string, header ...string) Ans
 	for i := 0; i < len(header); i += 2 {
 		r.Header[header[i]] = header[i+1]
 	}
-	return c.Do(c.Sign(c.Context(by)), r)
+	return c.do(func() string { return c.Sign(c.Context(by)) }, r)
 }
 
 // Same reports whether two answers are equal but for the request id.
