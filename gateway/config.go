@@ -85,11 +85,11 @@ type Limits struct {
 	Drain          time.Duration // how long Close waits for requests; 5 s
 }
 
-// RequestLog says which requests get a line in the log beside those that were
-// refused or failed. Zero fields take the default.
+// RequestLog says which requests get a line in the log beside those that failed and
+// some of those that were refused. Zero fields take the default.
 type RequestLog struct {
 	Rate int           // lines a second for requests that went well; 100; negative for none
-	Slow time.Duration // a request that took as long has a line in any case; 500 ms
+	Slow time.Duration // one that went well and took as long has a line in any case; 500 ms
 }
 
 const (

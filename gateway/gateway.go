@@ -71,7 +71,7 @@ func Open(cfg Config) (*Gateway, error) {
 	g.tenants = newGate[tenant.UID]("tenant-requests", cfg.Limits.TenantRequests)
 	g.users = newGate[tenant.UserID]("user-requests", cfg.Limits.UserRequests)
 	g.shares = newGate[share]("tenant-requests-of-user", mostOf(cfg.Limits.TenantRequests))
-	g.requests.rate, g.requests.slow = int64(cfg.RequestLog.Rate), cfg.RequestLog.Slow
+	g.requests.slow, g.requests.well.rate, g.requests.refused.rate = cfg.RequestLog.Slow, int64(cfg.RequestLog.Rate), refusedLines
 	g.logins = newThrottle("logins", cfg.Limits.Logins, 10*time.Second, cfg.Clock)
 	g.loginsByPeer = newThrottle("logins-by-address", cfg.Limits.LoginsByPeer, time.Second, cfg.Clock)
 	g.route()

@@ -11,22 +11,32 @@ import (
 	"celld/store/fault"
 )
 
-// requestLog decides which requests get a line in the log: each that was refused
-// or failed, each that was slow, and of the others so many a second. So a quiet
-// gateway logs every request, and a busy one spends next to nothing on it; how many
-// were left out stands in the next line.
+// requestLog decides which requests get a line in the log: each that failed in the
+// gateway, each that went well and was slow, and of the others so many a second, of
+// those that were refused and of those that went well each for themselves. So a
+// quiet gateway logs every request, and a busy or flooded one spends next to nothing
+// on it; how many were left out stands in the next line of the same kind.
 type requestLog struct {
-	rate int64         // lines a second for requests that went well
-	slow time.Duration // from here on a request is logged in any case
+	slow    time.Duration // from here on a request that went well is logged in any case
+	well    lines
+	refused lines
+}
+
+// refusedLines is how many requests a second that were refused have a line. They
+// cost whoever sends them nothing, so they have a bound of their own.
+const refusedLines = 100
+
+// lines counts the lines of one kind of request.
+type lines struct {
+	rate int64 // a second
 
 	second  atomic.Int64 // for which written counts
 	written atomic.Int64
 	leftOut atomic.Int64 // since the last line that said so
 }
 
-// ordinary reports whether a request that went well gets a line, and how many
-// before it got none.
-func (l *requestLog) ordinary(now time.Time) (leftOut int64, ok bool) {
+// next reports whether a request gets a line, and how many before it got none.
+func (l *lines) next(now time.Time) (leftOut int64, ok bool) {
 	second := now.Unix()
 	if last := l.second.Load(); last != second && l.second.CompareAndSwap(last, second) {
 		l.written.Store(0)
@@ -36,6 +46,20 @@ func (l *requestLog) ordinary(now time.Time) (leftOut int64, ok bool) {
 		return 0, false
 	}
 	return l.leftOut.Swap(0), true
+}
+
+// kind is whose lines a request counts among; nil for one that has a line in any
+// case.
+func (l *requestLog) kind(level slog.Level, status int, slow bool) *lines {
+	switch {
+	case level >= slog.LevelError:
+		return nil
+	case status >= http.StatusBadRequest:
+		return &l.refused
+	case level > slog.LevelInfo || slow:
+		return nil
+	}
+	return &l.well
 }
 
 // levelOf is how loud a request's line is, and the reason of a refusal.
@@ -69,9 +93,9 @@ func (g *Gateway) log(x *exchange, r *http.Request, now time.Time, took time.Dur
 	}
 	slow := took >= g.requests.slow
 	var leftOut int64
-	if level == slog.LevelInfo && reason == "" && x.status < http.StatusBadRequest && !slow {
+	if kind := g.requests.kind(level, x.status, slow); kind != nil {
 		var ok bool
-		if leftOut, ok = g.requests.ordinary(now); !ok {
+		if leftOut, ok = kind.next(now); !ok {
 			return
 		}
 	}

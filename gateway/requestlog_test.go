@@ -1,13 +1,18 @@
 package gateway
 
 import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"celld/store/fault"
 )
 
-func TestOrdinaryRequestsAreLoggedAtARate(t *testing.T) {
-	l := &requestLog{rate: 2}
+func TestLinesAreWrittenAtARate(t *testing.T) {
+	l := &lines{rate: 2}
 	second := time.Unix(1000, 0)
 	for i, want := range []struct {
 		at      time.Duration
@@ -17,7 +22,7 @@ func TestOrdinaryRequestsAreLoggedAtARate(t *testing.T) {
 		{0, true, 0}, {time.Millisecond, true, 0}, {500 * time.Millisecond, false, 0}, {999 * time.Millisecond, false, 0},
 		{time.Second, true, 2}, {1001 * time.Millisecond, true, 0}, {1002 * time.Millisecond, false, 0}, {9 * time.Second, true, 1},
 	} {
-		if leftOut, ok := l.ordinary(second.Add(want.at)); ok != want.ok || leftOut != want.leftOut {
+		if leftOut, ok := l.next(second.Add(want.at)); ok != want.ok || leftOut != want.leftOut {
 			t.Errorf("request %d: %t, %d left out; want %t, %d", i, ok, leftOut, want.ok, want.leftOut)
 		}
 	}
@@ -40,6 +45,35 @@ func TestRequestLog(t *testing.T) {
 		if got := lines(id); got != want {
 			t.Errorf("%s: %d lines, want %d", id, got, want)
 		}
+	}
+}
+
+// TestFloodOfRefusals: whoever is refused over and over fills no log, and takes no
+// line from those who are served.
+func TestFloodOfRefusals(t *testing.T) {
+	now := time.Unix(1000, 0)
+	w, _ := fakeWorld(t, nil)
+	w.requests.refused.rate = 2
+	flood := func(now time.Time) {
+		for _, status := range []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusNotFound} {
+			for range 25 {
+				x := &exchange{requestID: "flood", status: status, err: fault.New(fault.Unavailable, "busy", "")}
+				w.Gateway.log(x, httptest.NewRequest(http.MethodGet, "/me", http.NoBody), now, time.Hour)
+			}
+		}
+	}
+	flood(now)
+	w.Gateway.log(&exchange{requestID: "served", status: http.StatusOK}, httptest.NewRequest(http.MethodGet, "/me", http.NoBody), now, 0)
+	w.Gateway.log(&exchange{requestID: "failed", status: http.StatusInternalServerError, err: errors.New("a bug")}, httptest.NewRequest(http.MethodGet, "/me", http.NoBody), now, 0)
+	flood(now.Add(time.Second))
+	all := w.log.String()
+	for id, want := range map[string]int{"flood": 4, "served": 1, "failed": 1} {
+		if got := strings.Count(all, `"request_id":"`+id+`"`); got != want {
+			t.Errorf("%s: %d lines, want %d", id, got, want)
+		}
+	}
+	if strings.Count(all, `"left_out":98`) != 1 || strings.Count(all, `"left_out"`) != 1 {
+		t.Errorf("what was left out is not told, or not once:\n%s", all)
 	}
 }
 

@@ -120,8 +120,8 @@ type Gateway struct {
 	Admin             string            `json:"admin,omitempty" env:"CELLD_ADMIN_LISTEN" default:"127.0.0.1:8081" placeholder:"ADDR" help:"host:port of the operator API and of /metrics."`
 	OperatorTokenFile string            `json:"operatorTokenFile,omitempty" env:"CELLD_OPERATOR_TOKEN_FILE" placeholder:"FILE" help:"File with the operators' token; nobody else may read it."`
 	StaleReads        bool              `json:"staleReads,omitempty" env:"CELLD_STALE_READS" help:"While this gateway has lost touch with the directory, answer reads that ask to be stale by the rights that it last knew: also to a member who was removed meanwhile."`
-	RequestLog        int               `json:"requestLog" env:"CELLD_REQUEST_LOG" default:"100" placeholder:"N" help:"How many requests a second are logged that went well; the next line says how many were left out. Refused, failed and slow ones are always logged. 0 for no others, a million for all."`
-	SlowRequest       Duration          `json:"slowRequest,omitempty" env:"CELLD_SLOW_REQUEST" default:"500ms" placeholder:"SPAN" help:"A request that took this long is logged in any case."`
+	RequestLog        int               `json:"requestLog" env:"CELLD_REQUEST_LOG" default:"100" placeholder:"N" help:"How many requests a second are logged that went well; the next line says how many were left out. Up to 100 a second that were refused are logged beside them, failed and slow ones always. 0 for no others, a million for all."`
+	SlowRequest       Duration          `json:"slowRequest,omitempty" env:"CELLD_SLOW_REQUEST" default:"500ms" placeholder:"SPAN" help:"A request that went well and took this long is logged in any case."`
 	ReadyFile         string            `json:"readyFile,omitempty" env:"CELLD_READY_FILE" placeholder:"FILE" help:"/readyz does not answer 200 before this file exists."`
 	Common            `embed:""`
 }
