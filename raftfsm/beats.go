@@ -123,7 +123,7 @@ func (b *beats) run(o *beat) {
 			return
 		}
 		o.busy.Store(true)
-		req := raft.AppendEntriesRequest{RPCHeader: b.sender, Term: b.term.Load(), Leader: b.sender.Addr}
+		req := raft.AppendEntriesRequest{RPCHeader: b.sender, Term: b.term.Load()}
 		// The answer counts where the transport sees it. Raft logs whom it can't reach.
 		if err := b.send(o.id, o.address, &req, new(raft.AppendEntriesResponse)); err == nil {
 			failures = 0

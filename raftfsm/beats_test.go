@@ -2,7 +2,6 @@ package raftfsm
 
 import (
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 type electorate struct {
 	*beats
 	asked chan string // "id in term"
-	mu    sync.Mutex
 	words map[raft.ServerID]chan error
 }
 
