@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"time"
 
 	"celld/cmd/celld/settings"
@@ -40,6 +41,8 @@ var errParentGone = errors.New("standard input has ended")
 
 // serve runs a process until ctx ends, its standard input does or it fails.
 func (f *processFlags) serve(ctx context.Context, logger *slog.Logger, within settings.Duration, open func() (process, error)) error {
+	floor := heapFloor()
+	defer runtime.KeepAlive(floor)
 	p, err := open()
 	if err != nil {
 		return err
