@@ -164,10 +164,10 @@ func TestRoundsPause(t *testing.T) {
 		{0, 0, 0, 0},
 		{1, time.Millisecond, 0, 0},
 		{crowd - 1, time.Second, 0, 0},
-		{crowd, 200 * time.Microsecond, 200 * time.Microsecond, 400 * time.Microsecond},
-		{1000, 200 * time.Microsecond, 600 * time.Microsecond, 0},
+		{crowd, 200 * time.Microsecond, 50 * time.Microsecond, 150 * time.Microsecond},
+		{1000, 200 * time.Microsecond, 200 * time.Microsecond, 0},
 		{1000, 200 * time.Microsecond, time.Minute, 0},
-		{1000, time.Second, time.Millisecond, maxPace - time.Millisecond},
+		{1000, time.Second, maxPace / 4, maxPace - maxPace/4},
 	} {
 		ri := &readIndex{readers: c.readers, usual: c.usual, begun: now.Add(-c.past)}
 		if got := ri.pause(now); got != c.want {

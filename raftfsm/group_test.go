@@ -77,7 +77,7 @@ func TestReadyAfterReplay(t *testing.T) {
 	}
 	c.stop(away)
 	var last uint64
-	for i := range 4 * maxAppendEntries {
+	for i := range 2 * maxAppendEntries {
 		last = c.must(command(t, cmdPut, "t1", put{K: "k", V: int64(i)})).Index
 	}
 	c.restart(away)

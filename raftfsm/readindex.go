@@ -65,10 +65,8 @@ const (
 	maxCatchUp = 2 * time.Second
 	// crowd is how many readers a round has from which on rounds are made for less.
 	crowd = 4
-	// pace is how many times as long as a round usually takes those are apart at
-	// least, up to maxPace.
-	pace    = 3
-	maxPace = 3 * time.Millisecond
+	// maxPace bounds how far apart those begin, which is what a round usually takes.
+	maxPace = time.Millisecond
 	// maxPatience bounds how long a round waits before it asks the other voters too.
 	maxPatience = 10 * time.Millisecond
 )
@@ -155,7 +153,7 @@ func (ri *readIndex) pause(now time.Time) time.Duration {
 	if ri.readers < crowd {
 		return 0
 	}
-	return max(0, min(pace*ri.usual, maxPace)-now.Sub(ri.begun))
+	return max(0, min(ri.usual, maxPace)-now.Sub(ri.begun))
 }
 
 // gather lets readers come. It returns false when there are no more rounds.

@@ -390,8 +390,8 @@ func TestCrashBetweenTheFilesOfAMove(t *testing.T) {
 			}
 			for i, own := range images {
 				for j, files := range images[i:] {
-					if i+j < least || j > 3 && i+j+1 != len(images) {
-						continue // power cuts take seconds, and the last state of all
+					if i+j < least || j > 1 && i+j+1 != len(images) {
+						continue // the next state, and the last of all
 					}
 					again := openReplica(t, mix(t, own, files))
 					again.replay(r.log)
