@@ -164,8 +164,8 @@ func TestRoundsPause(t *testing.T) {
 		{0, 0, 0, 0},
 		{1, time.Millisecond, 0, 0},
 		{crowd - 1, time.Second, 0, 0},
-		{crowd, 200 * time.Microsecond, 50 * time.Microsecond, 150 * time.Microsecond},
-		{1000, 200 * time.Microsecond, 200 * time.Microsecond, 0},
+		{crowd, 200 * time.Microsecond, 200 * time.Microsecond, 400 * time.Microsecond},
+		{1000, 200 * time.Microsecond, 600 * time.Microsecond, 0},
 		{1000, 200 * time.Microsecond, time.Minute, 0},
 		{1000, time.Second, maxPace / 4, maxPace - maxPace/4},
 	} {
@@ -173,5 +173,27 @@ func TestRoundsPause(t *testing.T) {
 		if got := ri.pause(now); got != c.want {
 			t.Errorf("after %d readers, a usual round of %s, %s ago: it waits %s, not %s", c.readers, c.usual, c.past, got, c.want)
 		}
+	}
+}
+
+// TestAsManyReadersAsBeforeWaitNoLonger: a round whose readers are as many as the
+// last one's begins at once, and what told of that does not speed up the one after.
+func TestAsManyReadersAsBeforeWaitNoLonger(t *testing.T) {
+	ri := &readIndex{full: make(chan struct{}, 1)}
+	for _, readers := range []int{2 * crowd, 2*crowd + 3, 1} {
+		for i := range readers {
+			if told := len(ri.full) == 1; told != (ri.enough > 0 && i >= ri.enough) {
+				t.Errorf("%d readers after a round of %d: told %v", i, ri.enough, told)
+			}
+			if _, first, err := ri.join(); err != nil || first != (i == 0) {
+				t.Fatalf("reader %d: %v, %v", i, first, err)
+			}
+		}
+		if round := ri.take(); round == nil || round.readers != readers || len(ri.full) != 0 || ri.enough != max(crowd, readers) {
+			t.Errorf("%d readers: the round is %+v, enough are %d", readers, round, ri.enough)
+		}
+	}
+	if ri.take() != nil {
+		t.Error("a round for nobody")
 	}
 }

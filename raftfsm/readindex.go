@@ -24,8 +24,8 @@ import (
 // closed for all of them. Before a round samples it lets other goroutines run once,
 // so that on a busy machine the readers that are about to ask ask together; on an
 // idle one that costs nothing. Where many readers share a round a round is made for
-// less CPU: the next one begins some time after it, longer where rounds take long, and
-// asks no more voters than it needs, the others only when those take unusually long.
+// less CPU: the next one begins when as many readers wait again or some time has passed,
+// more where rounds take long, and asks no more voters than it needs, the others only when those take unusually long.
 type readIndex struct {
 	raft    *raft.Raft
 	id      raft.ServerID
@@ -38,9 +38,11 @@ type readIndex struct {
 	readers int           // of the last round
 	usual   time.Duration // how long a round takes
 
-	mu   sync.Mutex
-	next *readRound    // whom readers join; nil while nobody waits
-	wake chan struct{} // holds one
+	mu     sync.Mutex
+	next   *readRound    // whom readers join; nil while nobody waits
+	enough int           // so many readers need not wait for more
+	wake   chan struct{} // holds one
+	full   chan struct{} // holds one: enough wait for the next round
 
 	stopping chan struct{}
 	finished chan struct{}
@@ -65,8 +67,10 @@ const (
 	maxCatchUp = 2 * time.Second
 	// crowd is how many readers a round has from which on rounds are made for less.
 	crowd = 4
-	// maxPace bounds how far apart those begin, which is what a round usually takes.
-	maxPace = time.Millisecond
+	// pace is how many times as long as a round usually takes those are apart, up to
+	// maxPace, unless as many readers wait as the last one had.
+	pace    = 3
+	maxPace = 3 * time.Millisecond
 	// maxPatience bounds how long a round waits before it asks the other voters too.
 	maxPatience = 10 * time.Millisecond
 )
@@ -77,7 +81,7 @@ var errNoMajority = errors.New("a majority did not confirm the leader in time")
 func newReadIndex(r *raft.Raft, id raft.ServerID, l *leader, t *Transport, rest time.Duration, m *metrics) *readIndex {
 	ri := &readIndex{
 		raft: r, id: id, leader: l, acks: &t.acks, beats: newBeats(t, id, rest), metrics: m,
-		wake: make(chan struct{}, 1), stopping: make(chan struct{}), finished: make(chan struct{}),
+		wake: make(chan struct{}, 1), full: make(chan struct{}, 1), stopping: make(chan struct{}), finished: make(chan struct{}),
 	}
 	go ri.serve()
 	return ri
@@ -89,18 +93,10 @@ func (ri *readIndex) confirm(ctx context.Context) (uint64, error) {
 	if ri.leader.now() == nil {
 		return 0, ErrNotLeader
 	}
-	ri.mu.Lock()
-	round, first := ri.next, ri.next == nil
-	if first {
-		round = &readRound{done: make(chan struct{})}
-		ri.next = round
+	round, first, err := ri.join()
+	if err != nil {
+		return 0, err
 	}
-	if round.readers >= maxReaders {
-		ri.mu.Unlock()
-		return 0, ErrBusy
-	}
-	round.readers++
-	ri.mu.Unlock()
 	if first {
 		select {
 		case ri.wake <- struct{}{}:
@@ -115,6 +111,23 @@ func (ri *readIndex) confirm(ctx context.Context) (uint64, error) {
 	case <-ri.finished:
 		return 0, ErrNotLeader
 	}
+}
+
+// join has a reader wait for the next round, perhaps as its first.
+func (ri *readIndex) join() (round *readRound, first bool, err error) {
+	ri.mu.Lock()
+	defer ri.mu.Unlock()
+	if first = ri.next == nil; first {
+		ri.next = &readRound{done: make(chan struct{})}
+	}
+	round = ri.next
+	if round.readers >= maxReaders {
+		return nil, false, ErrBusy
+	}
+	if round.readers++; round.readers == ri.enough {
+		ri.full <- struct{}{} // has room: it is emptied with each round
+	}
+	return round, first, nil
 }
 
 func (ri *readIndex) serve() {
@@ -132,10 +145,7 @@ func (ri *readIndex) serve() {
 		if !ri.gather(soon) {
 			return
 		}
-		ri.mu.Lock()
-		round := ri.next
-		ri.next = nil
-		ri.mu.Unlock()
+		round := ri.take()
 		if round == nil {
 			continue
 		}
@@ -148,12 +158,28 @@ func (ri *readIndex) serve() {
 	}
 }
 
+// take begins the next round: nobody joins it any more.
+func (ri *readIndex) take() *readRound {
+	ri.mu.Lock()
+	defer ri.mu.Unlock()
+	round := ri.next
+	if ri.next = nil; round == nil {
+		return nil
+	}
+	ri.enough = max(crowd, round.readers)
+	select {
+	case <-ri.full:
+	default:
+	}
+	return round
+}
+
 // pause is how long the next round waits for more readers.
 func (ri *readIndex) pause(now time.Time) time.Duration {
 	if ri.readers < crowd {
 		return 0
 	}
-	return max(0, min(ri.usual, maxPace)-now.Sub(ri.begun))
+	return max(0, min(pace*ri.usual, maxPace)-now.Sub(ri.begun))
 }
 
 // gather lets readers come. It returns false when there are no more rounds.
@@ -166,6 +192,8 @@ func (ri *readIndex) gather(timer *time.Timer) bool {
 	timer.Reset(pause)
 	select {
 	case <-timer.C:
+		return true
+	case <-ri.full:
 		return true
 	case <-ri.stopping:
 		return false
